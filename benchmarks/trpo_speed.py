@@ -1,0 +1,207 @@
+"""Environment steps per second of our training beside sb3-contrib's TRPO, on SparseHalfCheetah.
+
+Every contender lives in a process of its own and works only while the others wait. They take turns,
+one round each, again and again, so that a machine that is busy for a while is busy for all of them;
+the median of a contender's rounds counts. What each of them does is said in benchmarks/README.md.
+"""
+
+import argparse
+import functools
+import multiprocessing
+import os
+import platform
+import resource
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+BATCH = 5_000
+NUM_ENVS = 10
+# Training of a given number of iterations, to be timed.
+Train = Callable[[int], None]
+
+
+def ours(method: str, *overrides: str, threads: int) -> Train:
+    """Our trainer with the paper's preset."""
+    from emi.experiment.config import resolve
+    from emi.experiment.train import Trainer
+
+    config = resolve("SparseHalfCheetah", method, threads=threads, overrides=overrides)
+    assert (config.steps_per_iteration, config.num_envs) == (BATCH, NUM_ENVS)
+    trainer = Trainer(config)
+
+    def train(iterations: int) -> None:
+        for _ in range(iterations):
+            trainer.iterate()
+
+    return train
+
+
+def sb3(*, own_physics: bool, cheap_critic: bool = False, threads: int) -> Train:
+    """sb3-contrib's TRPO with our batch, nets and trust region."""
+    import gymnasium
+    import torch
+    from sb3_contrib import TRPO
+    from stable_baselines3.common.vec_env import DummyVecEnv
+
+    import emi.envs
+
+    torch.set_num_threads(threads)
+    if own_physics:
+        venv = as_sb3_vec_env(emi.envs.make_env("SparseHalfCheetah", NUM_ENVS, threads=threads))
+    else:
+        make = functools.partial(gymnasium.make, "emi/SparseHalfCheetah-v0")
+        venv = DummyVecEnv([make] * NUM_ENVS)
+    model = TRPO(
+        "MlpPolicy",
+        venv,
+        n_steps=BATCH // NUM_ENVS,
+        gamma=0.995,
+        gae_lambda=1.0,
+        cg_max_steps=10,
+        cg_damping=1e-5,
+        line_search_max_iter=15,
+        target_kl=0.01,
+        policy_kwargs={
+            "net_arch": {"pi": [64, 32], "vf": [32]},
+            "activation_fn": torch.nn.Tanh,
+        },
+        seed=0,
+        device="cpu",
+        **({"n_critic_updates": 1, "batch_size": BATCH} if cheap_critic else {}),
+    )
+
+    def train(iterations: int) -> None:
+        model.learn(iterations * BATCH, reset_num_timesteps=False)
+
+    return train
+
+
+def as_sb3_vec_env(envs: Any) -> Any:
+    """Our vector environment behind the interface of Stable-Baselines3."""
+    from stable_baselines3.common.vec_env import VecEnv
+
+    class OurVecEnv(VecEnv):
+        def __init__(self) -> None:
+            super().__init__(envs.num_envs, envs.single_observation_space, envs.single_action_space)
+            self._actions = np.empty(0)
+
+        def reset(self) -> Any:
+            return envs.reset(seed=0)[0]
+
+        def step_async(self, actions: Any) -> None:
+            self._actions = actions
+
+        def step_wait(self) -> Any:
+            obs, reward, terminated, truncated, info = envs.step(self._actions)
+            infos: list[dict[str, Any]] = [{} for _ in range(envs.num_envs)]
+            for i in np.flatnonzero(terminated | truncated):
+                infos[i]["terminal_observation"] = info["final_obs"][i]
+                infos[i]["TimeLimit.truncated"] = bool(truncated[i] and not terminated[i])
+            return obs, reward.astype(np.float32), terminated | truncated, infos
+
+        def close(self) -> None:
+            envs.close()
+
+        def get_attr(self, name: str, indices: Any = None) -> list[Any]:
+            return [None] * envs.num_envs  # asked for render_mode only
+
+        def set_attr(self, name: str, value: Any, indices: Any = None) -> None:
+            raise AttributeError(f"{name} cannot be set here")
+
+        def env_method(self, name: str, *args: Any, indices: Any = None, **kwargs: Any) -> list:
+            raise AttributeError(f"{name} cannot be called here")
+
+        def env_is_wrapped(self, wrapper: type, indices: Any = None) -> list[bool]:
+            return [False] * envs.num_envs
+
+    return OurVecEnv()
+
+
+OUR_TRPO, OUR_EMI = "emi: TRPO", "emi: EMI"
+SB3_BOUND = "sb3: TRPO, our physics, critic of one step"
+CONTENDERS: dict[str, Callable[..., Train]] = {
+    OUR_TRPO: functools.partial(ours, "trpo"),
+    OUR_EMI: functools.partial(ours, "emi"),
+    "emi: TRPO, value network": functools.partial(ours, "trpo", "value.kind=network"),
+    "sb3: TRPO": functools.partial(sb3, own_physics=False),
+    "sb3: TRPO, our physics": functools.partial(sb3, own_physics=True),
+    SB3_BOUND: functools.partial(sb3, own_physics=True, cheap_critic=True),
+}
+
+
+def work(make: Callable[..., Train], threads: int, orders: Connection) -> None:
+    """The process of one contender: trains as many iterations as it is told, until told 0."""
+    train = make(threads=threads)
+    train(2)  # first calls allocate and compile
+    orders.send(0.0)
+    while iterations := orders.recv():
+        start = time.perf_counter()
+        train(iterations)
+        orders.send(iterations * BATCH / (time.perf_counter() - start))
+    orders.send(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)  # MB on Linux
+
+
+def measure(names: list[str], threads: int, rounds: int, iterations: int) -> None:
+    context = multiprocessing.get_context("spawn")
+    lines: dict[str, Connection] = {}
+    for name in names:
+        lines[name], orders = context.Pipe()
+        context.Process(target=work, args=(CONTENDERS[name], threads, orders), daemon=True).start()
+        lines[name].recv()  # one warm-up at a time
+    speeds: dict[str, list[float]] = {name: [] for name in names}
+    for _ in range(rounds):
+        for name, line in lines.items():
+            line.send(iterations)
+            speeds[name].append(line.recv())
+            time.sleep(0.3)  # idle worker threads spin for a moment before they sleep
+    memory = {}
+    for name, line in lines.items():
+        line.send(0)
+        memory[name] = line.recv()
+    medians = {name: statistics.median(values) for name, values in speeds.items()}
+
+    print(f"{'':44s} {'steps/s':>9s} {'lowest':>9s} {'highest':>9s} {'peak MB':>8s}")
+    for name, values in speeds.items():
+        print(
+            f"{name:44s} {medians[name]:9,.0f} {min(values):9,.0f} {max(values):9,.0f}"
+            f" {memory[name]:8,.0f}"
+        )
+    rivals = {n: v for n, v in medians.items() if n.startswith("sb3") and n != SB3_BOUND}
+    if rivals:
+        best = max(rivals, key=lambda name: rivals[name])
+        print(f"\nRatio to the faster of sb3's ({best}):")
+        for name in names:
+            if name.startswith("emi"):
+                print(f"  {name:26s} {medians[name] / rivals[best]:5.1f}×")
+
+
+def machine() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    models = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
+    return f"{models[0] if models else platform.processor()}, {platform.platform()}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--iterations", type=int, default=4, help="iterations in a round")
+    parser.add_argument("--threads", type=int, default=os.cpu_count(), help="default: all cores")
+    options = parser.parse_args()
+    print(f"{machine()}\nPython {platform.python_version()}, {options.threads} threads, "
+          f"{options.rounds} rounds of {options.iterations} × {BATCH:,} steps, "
+          f"{NUM_ENVS} environments\n")
+    measure(list(CONTENDERS), options.threads, options.rounds, options.iterations)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""TRPO: policies, value functions, rollouts, advantages and the trust-region step."""

@@ -1,0 +1,69 @@
+"""Returns and advantages on the [time, env] grid, with the three ways a trace can end.
+
+Terminated: nothing follows, the value after the step is 0. Timed out: 0 as in the paper, or
+bootstrapped from the true last observation. Cut because the batch is full: always bootstrapped.
+No trace crosses any of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from emi.data import BoolArray, FloatArray, IntArray, Rollout, Rows
+
+
+def successor_values(
+    rollout: Rollout,
+    value: FloatArray,
+    predict: Callable[[Rows, IntArray], FloatArray],
+    *,
+    bootstrap_timeouts: bool,
+) -> FloatArray:
+    """V(s') on the grid [time, env] from V(s); predicted anew only where s' begins no step."""
+    after = np.zeros_like(value)
+    after[:-1] = value[1:]
+    after[rollout.ended] = 0.0
+    missing = np.zeros_like(rollout.valid)
+    missing[-1] = ~rollout.ended[-1]
+    if bootstrap_timeouts:
+        # A step that both terminates and times out counts as terminated.
+        missing |= rollout.truncated & ~rollout.terminated
+    missing &= rollout.valid
+    if missing.any():
+        rows = Rows(rollout.pool, rollout.next_index[missing])
+        after[missing] = predict(rows, rollout.clock[missing] + 1)
+    return after
+
+
+def gae(
+    reward: FloatArray,
+    value: FloatArray,
+    next_value: FloatArray,
+    ended: BoolArray,
+    *,
+    discount: float,
+    gae_lambda: float,
+) -> FloatArray:
+    """Generalised advantage estimates, [time, env].
+
+    δₜ = rₜ + γ V(sₜ₊₁) − V(sₜ),   Aₜ = δₜ + γλ Aₜ₊₁, where the chain is cut at every `ended` step.
+    With λ = 1, A = discounted return − V(s).
+    """
+    delta = reward + discount * next_value - value
+    carry = discount * gae_lambda * ~ended
+    advantage = np.empty_like(delta)
+    running = np.zeros(delta.shape[1])
+    for t in range(len(delta) - 1, -1, -1):
+        running = delta[t] + carry[t] * running
+        advantage[t] = running
+    return advantage
+
+
+def standardise(advantage: FloatArray) -> FloatArray:
+    """[n] to mean 0 and std 1; zeros where the advantages do not differ beyond rounding."""
+    centred = advantage - advantage.mean()
+    if np.abs(centred).max() <= 1e-12 * np.abs(advantage).max():
+        return np.zeros_like(advantage)
+    return centred / (centred.std() + 1e-8)

@@ -1,0 +1,224 @@
+"""Stochastic policies: a network gives the parameters of a distribution over actions.
+
+A policy maps observations to one tensor of distribution parameters, `forward(obs) -> [n, P]`; the
+rest are pure functions of such tensors, which is all that TRPO needs. `fisher` is the Fisher
+information of the distribution in those parameters, applied to a tangent: together with the
+network's Jacobian J it makes the Gauss–Newton form JᵀFJ of the KL's Hessian.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import gymnasium
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from emi.data import Array, UnitRange
+from emi.nets import Activation, is_image, linear, trunk
+
+MIN_LOG_STD = math.log(1e-6)  # floor of the authors' Gaussian policy
+
+
+@dataclass(frozen=True)
+class PolicyConfig:
+    hidden: tuple[int, ...] = (64, 32)
+    """hidden layers for vector observations (paper, supplementary table 1)"""
+    activation: Activation = "tanh"
+    """activation of the hidden layers for vector observations"""
+    init_std: float = 1.0
+    """initial standard deviation of continuous actions, in units of the action range's half"""
+
+
+def _in_numpy(policy: GaussianPolicy | CategoricalPolicy) -> Callable[[Array], Array]:
+    """obs [n, ...] to the head's output in NumPy; valid until the weights change.
+
+    A step of ten environments is too little work for PyTorch's dispatcher to pay, so small nets
+    are evaluated in NumPy on the same weights.
+    """
+    if not policy.vector:
+        device = policy.head.weight.device
+
+        def through_torch(obs: Array) -> Array:
+            with torch.inference_mode():
+                images = torch.as_tensor(obs, device=device)
+                return policy.head(policy.trunk(images)).cpu().numpy()
+
+        return through_torch
+
+    layers: list[Callable[[Array], Array]] = []
+    for module in (*policy.trunk, policy.head):
+        match module:
+            case nn.Linear():
+                weight = module.weight.detach().cpu().numpy().T
+                bias = module.bias.detach().cpu().numpy()
+                layers.append(partial(_affine, weight, bias))
+            case nn.Tanh():
+                layers.append(np.tanh)
+            case nn.ReLU():
+                layers.append(partial(np.maximum, 0))
+
+    def through_numpy(obs: Array) -> Array:
+        x = obs.reshape(len(obs), -1).astype(np.float32, copy=False)
+        for layer in layers:
+            x = layer(x)
+        return x
+
+    return through_numpy
+
+
+def _affine(weight: Array, bias: Array, x: Array) -> Array:
+    return x @ weight + bias
+
+
+class GaussianPolicy(nn.Module):
+    """Independent normals with a state-dependent mean and a trained, state-independent std.
+
+    Actions are sampled in units in which the action space is [−1, 1] and may lie outside it; the
+    environment gets them rescaled and clipped, the likelihood is that of the unclipped sample.
+    Parameters are mean ⊕ log std: [n, 2A].
+    """
+
+    def __init__(
+        self,
+        observation_space: gymnasium.Space,
+        action_space: gymnasium.spaces.Box,
+        config: PolicyConfig,
+        generator: torch.Generator,
+    ) -> None:
+        super().__init__()
+        self.action_shape = action_space.shape
+        self.size = math.prod(action_space.shape)
+        self.vector = not is_image(observation_space)
+        self.trunk, width = trunk(observation_space, config.hidden, config.activation, generator)
+        self.head = linear(width, self.size, generator)
+        self.log_std = nn.Parameter(torch.full((self.size,), math.log(config.init_std)))
+        self._unit = UnitRange.of(action_space)
+
+    def forward(self, obs: Tensor) -> Tensor:
+        mean = self.head(self.trunk(obs))
+        return torch.cat([mean, self.log_std.clamp(min=MIN_LOG_STD).expand_as(mean)], dim=1)
+
+    def actor(self, rng: np.random.Generator) -> Callable[[Array], Array]:
+        """obs [n, ...] to sampled actions [n, *action]; valid until the weights change."""
+        mean_of = _in_numpy(self)
+        std = np.exp(np.maximum(self.log_std.detach().cpu().numpy(), MIN_LOG_STD))
+
+        def act(obs: Array) -> Array:
+            mean = mean_of(obs)
+            action = mean + std * rng.standard_normal(mean.shape, dtype=np.float32)
+            return action.reshape(-1, *self.action_shape)
+
+        return act
+
+    def mode(self, obs: Array) -> Array:
+        """The most likely action, [n, *action]."""
+        return _in_numpy(self)(obs).reshape(-1, *self.action_shape)
+
+    def to_env(self, action: Array) -> Array:
+        """From units of [−1, 1] to the environment's, clipped to its bounds."""
+        centre, half, limit = self._unit
+        # Twice as fast as np.clip on the ten rows of a step.
+        return centre + half * np.minimum(np.maximum(action, -limit), limit)
+
+    def log_prob(self, parameters: Tensor, action: Tensor) -> Tensor:
+        """[n, 2A], [n, *action] to [n]."""
+        mean, log_std = parameters.chunk(2, dim=1)
+        z = (action.reshape(len(action), -1) - mean) * torch.exp(-log_std)
+        return -0.5 * (z.square() + 2 * log_std + math.log(2 * math.pi)).sum(1)
+
+    def kl(self, old: Tensor, new: Tensor) -> Tensor:
+        """KL(old ‖ new) per state, [n]."""
+        old_mean, old_log_std = old.chunk(2, dim=1)
+        new_mean, new_log_std = new.chunk(2, dim=1)
+        scaled = (old_mean - new_mean).square() + torch.exp(2 * old_log_std)
+        ratio = 0.5 * scaled * torch.exp(-2 * new_log_std)
+        return (ratio - 0.5 + new_log_std - old_log_std).sum(1)
+
+    def entropy(self, parameters: Tensor) -> Tensor:
+        """Differential entropy per state, [n]."""
+        _, log_std = parameters.chunk(2, dim=1)
+        return (log_std + 0.5 * math.log(2 * math.pi * math.e)).sum(1)
+
+    def fisher(self, parameters: Tensor, tangent: Tensor) -> Tensor:
+        """F = diag(1/σ², 2) in (mean, log std); [n, 2A] to [n, 2A]."""
+        _, log_std = parameters.chunk(2, dim=1)
+        mean_tangent, log_std_tangent = tangent.chunk(2, dim=1)
+        return torch.cat([mean_tangent * torch.exp(-2 * log_std), 2 * log_std_tangent], dim=1)
+
+
+class CategoricalPolicy(nn.Module):
+    """A softmax over `Discrete` actions. Parameters are logits: [n, A]."""
+
+    def __init__(
+        self,
+        observation_space: gymnasium.Space,
+        action_space: gymnasium.spaces.Discrete,
+        config: PolicyConfig,
+        generator: torch.Generator,
+    ) -> None:
+        super().__init__()
+        self.start = int(action_space.start)
+        self.vector = not is_image(observation_space)
+        self.trunk, width = trunk(observation_space, config.hidden, config.activation, generator)
+        self.head = linear(width, int(action_space.n), generator)
+
+    def forward(self, obs: Tensor) -> Tensor:
+        return self.head(self.trunk(obs))
+
+    def actor(self, rng: np.random.Generator) -> Callable[[Array], Array]:
+        """obs [n, ...] to sampled actions [n]; valid until the weights change."""
+        logits_of = _in_numpy(self)
+
+        def act(obs: Array) -> Array:
+            logits = logits_of(obs)
+            # Gumbel-max: the argmax of logits plus Gumbel noise is a draw from their softmax.
+            return np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
+
+        return act
+
+    def mode(self, obs: Array) -> Array:
+        """The most likely action, [n]."""
+        return np.argmax(_in_numpy(self)(obs), axis=1)
+
+    def to_env(self, action: Array) -> Array:
+        return action + self.start
+
+    def log_prob(self, parameters: Tensor, action: Tensor) -> Tensor:
+        """[n, A], [n] to [n]."""
+        return parameters.log_softmax(1).gather(1, action[:, None])[:, 0]
+
+    def kl(self, old: Tensor, new: Tensor) -> Tensor:
+        """KL(old ‖ new) per state, [n]."""
+        old_log, new_log = old.log_softmax(1), new.log_softmax(1)
+        return (old_log.exp() * (old_log - new_log)).sum(1)
+
+    def entropy(self, parameters: Tensor) -> Tensor:
+        log = parameters.log_softmax(1)
+        return -(log.exp() * log).sum(1)
+
+    def fisher(self, parameters: Tensor, tangent: Tensor) -> Tensor:
+        """F = diag(p) − ppᵀ in the logits; [n, A] to [n, A]."""
+        p = parameters.softmax(1)
+        return p * tangent - p * (p * tangent).sum(1, keepdim=True)
+
+
+AnyPolicy = GaussianPolicy | CategoricalPolicy
+
+
+def make_policy(
+    observation_space: gymnasium.Space,
+    action_space: gymnasium.Space,
+    config: PolicyConfig,
+    generator: torch.Generator,
+) -> AnyPolicy:
+    match action_space:
+        case gymnasium.spaces.Box():
+            return GaussianPolicy(observation_space, action_space, config, generator)
+        case gymnasium.spaces.Discrete():
+            return CategoricalPolicy(observation_space, action_space, config, generator)
+    raise ValueError(f"actions must be a Box or Discrete space, got {action_space}")

@@ -1,0 +1,96 @@
+"""Step a vector of environments with a policy and keep what happened, episode ends included."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+from emi.agent.policy import AnyPolicy
+from emi.data import Array, Rollout
+
+
+def autoreset_mode(envs: VectorEnv) -> AutoresetMode:
+    """How `envs` begins the next episode; refuses to guess, because a wrong guess is silent."""
+    mode = envs.metadata.get("autoreset_mode")
+    if mode is None:
+        raise ValueError(
+            "the vector environment does not say how it resets: set "
+            'metadata["autoreset_mode"] to one of gymnasium.vector.AutoresetMode'
+        )
+    return AutoresetMode(mode)
+
+
+def collect(
+    envs: VectorEnv, policy: AnyPolicy, steps: int, rng: np.random.Generator, seed: int
+) -> Rollout:
+    """At least `steps` steps, starting from a reset seeded with `seed`.
+
+    Every environment takes the same number of steps; an episode still running at the end is cut.
+    """
+    mode = autoreset_mode(envs)
+    num_envs = envs.num_envs
+    length = math.ceil(steps / num_envs)
+    space = envs.single_observation_space
+    dtype = np.uint8 if space.dtype == np.uint8 else np.float32
+
+    row_of = np.arange((length + 1) * num_envs).reshape(length + 1, num_envs)
+    pool = np.empty((length + 1, num_envs, *(space.shape or ())), dtype)
+    next_index = row_of[1:].copy()
+    final_obs: list[Array] = []  # true successors that no later row of the pool holds
+    actions: list[Array] = []
+    reward = np.zeros((length, num_envs))
+    terminated = np.zeros((length, num_envs), bool)
+    truncated = np.zeros((length, num_envs), bool)
+    clock = np.zeros((length, num_envs), np.int64)
+    valid = np.ones((length, num_envs), bool)
+    episode_return = np.zeros(num_envs)
+    episode_returns: list[float] = []
+    age = np.zeros(num_envs, np.int64)
+
+    act = policy.actor(rng)
+    obs, _ = envs.reset(seed=seed)
+    for t in range(length):
+        pool[t] = obs
+        clock[t] = age
+        action = act(obs)
+        obs, reward[t], terminated[t], truncated[t], info = envs.step(policy.to_env(action))
+        actions.append(action)
+        if mode is AutoresetMode.NEXT_STEP and t > 0:
+            # Environments that ended one step ago only reset in this one: no transition.
+            valid[t] = ~(valid[t - 1] & (terminated[t - 1] | truncated[t - 1]))
+            reward[t, ~valid[t]] = 0.0
+            terminated[t, ~valid[t]] = truncated[t, ~valid[t]] = False
+        episode_return += reward[t]
+        age += valid[t]
+        ended = terminated[t] | truncated[t]
+        if not ended.any():
+            continue
+        which = np.flatnonzero(ended)
+        episode_returns.extend(episode_return[which])
+        episode_return[which] = 0.0
+        age[which] = 0
+        if mode is AutoresetMode.NEXT_STEP:
+            continue
+        next_index[t, which] = row_of.size + len(final_obs) + np.arange(len(which))
+        if mode is AutoresetMode.SAME_STEP:
+            final_obs.extend(np.asarray(info["final_obs"][i], dtype) for i in which)
+        else:
+            final_obs.extend(np.array(obs[i], dtype) for i in which)
+            obs, _ = envs.reset(options={"reset_mask": ended})
+    pool[length] = obs
+
+    rows = pool.reshape(-1, *pool.shape[2:])
+    return Rollout(
+        pool=np.concatenate([rows, np.stack(final_obs)]) if final_obs else rows,
+        index=row_of[:-1],
+        next_index=next_index,
+        action=np.stack(actions),
+        reward=reward,
+        terminated=terminated,
+        truncated=truncated,
+        clock=clock,
+        valid=valid,
+        episode_returns=np.array(episode_returns),
+    )

@@ -1,0 +1,160 @@
+"""Value functions: the baselines V(s) that advantages are measured against.
+
+Each predicts from observations and the episode's clock (`[n, ...]`, `[n]` → `[n]`) and is fitted to
+discounted returns after the advantages of a batch were taken, so that the baseline of an iteration
+is the one of the iteration before.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import gymnasium
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from emi.data import FloatArray, IntArray, Rows
+from emi.nets import Activation, is_image, linear, trunk
+
+
+@dataclass(frozen=True)
+class ValueConfig:
+    kind: Literal["linear", "network"] = "linear"
+    """linear: least squares on features of the observation; network: an MLP, or convolutions"""
+    hidden: tuple[int, ...] = (32,)
+    """hidden layers of the network for vector observations (paper, supplementary table 1)"""
+    activation: Activation = "relu"
+    """activation of those layers"""
+    ridge: float = 1e-5
+    """regulariser of the least squares (rllab's linear_feature_baseline)"""
+    learning_rate: float = 1e-3
+    """Adam step size of the network (authors' scripts)"""
+    epochs: int = 5
+    """passes over the batch per fit (authors' trpo_emi_mujoco.py; 3 in trpo_emi_atari.py)"""
+    minibatch: int = 64
+    """rows per gradient step (authors' trpo_emi_mujoco.py; 512 in trpo_emi_atari.py)"""
+
+
+PREDICT_ROWS = 16_384  # rows per forward pass, so that a large image batch needs little memory
+
+
+def features(obs: FloatArray, clock: IntArray) -> FloatArray:
+    """[n, D], [n] to [n, 2D + 4]: clipped observation, its square, a cubic in time, and 1."""
+    o = np.clip(obs, -10, 10)
+    t = clock[:, None] / 100.0
+    return np.concatenate([o, o**2, t, t**2, t**3, np.ones_like(t)], axis=1)
+
+
+class LinearFeatureValue(nn.Module):
+    """Ridge regression on `features`; predicts 0 before the first fit."""
+
+    def __init__(self, observation_space: gymnasium.Space, config: ValueConfig) -> None:
+        super().__init__()
+        if is_image(observation_space) or observation_space.shape is None:
+            raise ValueError("the linear value function needs vectors; use value.kind=network")
+        self.ridge = config.ridge
+        size = 2 * int(np.prod(observation_space.shape)) + 4
+        self.register_buffer("coefficients", torch.zeros(size, dtype=torch.float64))
+        self.coefficients: Tensor
+
+    def predict(self, obs: Rows, clock: IntArray) -> FloatArray:
+        x = obs[:].reshape(len(obs), -1).astype(np.float64)
+        return features(x, clock) @ self.coefficients.numpy()
+
+    def fit(
+        self, obs: Rows, clock: IntArray, target: FloatArray, rng: np.random.Generator
+    ) -> dict[str, float]:
+        x = features(obs[:].reshape(len(obs), -1).astype(np.float64), clock)
+        gram, moment = x.T @ x, x.T @ target
+        ridge = self.ridge
+        # Escalate as rllab does: a batch with constant features can be singular at the first ridge.
+        for _ in range(5):
+            solution = np.linalg.lstsq(gram + ridge * np.eye(len(gram)), moment, rcond=None)[0]
+            if np.isfinite(solution).all():
+                self.coefficients.copy_(torch.from_numpy(solution))
+                break
+            ridge *= 10
+        return {"value/loss": float(np.mean((x @ self.coefficients.numpy() - target) ** 2))}
+
+
+class NetworkValue(nn.Module):
+    """An MLP (vectors) or the paper's convolutions (images), fitted by Adam on squared error.
+
+    Adam's moments live as long as the run; an incomplete last minibatch is skipped.
+    """
+
+    def __init__(
+        self,
+        observation_space: gymnasium.Space,
+        config: ValueConfig,
+        generator: torch.Generator,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        super().__init__()
+        self.config = config
+        self.trunk, width = trunk(observation_space, config.hidden, config.activation, generator)
+        self.head = linear(width, 1, generator)
+        self.to(device)
+        self.optimizer = torch.optim.Adam(
+            self.parameters(), lr=config.learning_rate, fused=True, foreach=False
+        )
+
+    def forward(self, obs: Tensor) -> Tensor:
+        return self.head(self.trunk(obs)).flatten()
+
+    def _tensor(self, array: Any) -> Tensor:
+        return torch.as_tensor(array, device=self.head.weight.device)
+
+    def predict(self, obs: Rows, clock: IntArray) -> FloatArray:
+        out = np.empty(len(obs))
+        with torch.inference_mode():
+            for start in range(0, len(obs), PREDICT_ROWS):
+                rows = slice(start, start + PREDICT_ROWS)
+                out[rows] = self(self._tensor(obs[rows])).cpu().numpy()
+        return out
+
+    def fit(
+        self, obs: Rows, clock: IntArray, target: FloatArray, rng: np.random.Generator
+    ) -> dict[str, float]:
+        size = min(self.config.minibatch, len(obs))
+        goal = self._tensor(target.astype(np.float32))
+        loss = torch.zeros(())
+        for _ in range(self.config.epochs):
+            order = rng.permutation(len(obs))
+            for start in range(0, len(obs) - size + 1, size):
+                rows = order[start : start + size]
+                loss = (self(self._tensor(obs[rows])) - goal[rows]).square().mean()
+                self.optimizer.zero_grad()
+                loss.backward()
+                self.optimizer.step()
+        return {"value/loss": loss.item()}
+
+    def get_extra_state(self) -> dict[str, Any]:
+        return {"optimizer": self.optimizer.state_dict()}
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        # A copy, or two models would share Adam's moments.
+        self.optimizer.load_state_dict(copy.deepcopy(state["optimizer"]))
+
+
+AnyValue = LinearFeatureValue | NetworkValue
+
+
+def make_value(
+    observation_space: gymnasium.Space,
+    config: ValueConfig,
+    generator: torch.Generator,
+    device: torch.device | str = "cpu",
+) -> AnyValue:
+    if config.kind == "linear":
+        return LinearFeatureValue(observation_space, config)
+    return NetworkValue(observation_space, config, generator, device)
+
+
+def explained_variance(predicted: FloatArray, target: FloatArray) -> float:
+    """1 − Var(target − predicted) / Var(target); 0 where the target does not vary."""
+    variance = float(np.var(target))
+    return 0.0 if variance == 0 else 1 - float(np.var(target - predicted)) / variance

@@ -1,0 +1,310 @@
+"""The words users type: one thin function per sub-command.
+
+Exit codes: 0 done; 1 the run failed; 2 bad input, nothing written; 128 + n stopped by signal n
+after a checkpoint. Heavy modules are imported where they are used: `emi --help` must not wait
+for PyTorch.
+"""
+
+import argparse
+import difflib
+import io
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    from emi.experiment.config import TrainConfig
+    from emi.experiment.run import Outcome
+
+FAILED, BAD_INPUT = 1, 2
+
+
+class BadInputError(Exception):
+    """One sentence about what was typed."""
+
+
+class _Parser(argparse.ArgumentParser):
+    """argparse that complains in one sentence: `error` is the hook it has for that."""
+
+    def error(self, message: str) -> NoReturn:
+        raise BadInputError(f"{message}: see '{self.prog} --help'")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without ✓ gets a ? and no traceback
+    code = 0
+    try:
+        code = _run(words)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        # The reader has left (`emi envs | head`); Python would complain once more at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return code
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:
+        if os.environ.get("EMI_TRACEBACK"):
+            raise
+        code = _exit_code(error)
+        if code is None:
+            return _complain(
+                f"this is a bug in emi: {type(error).__name__}: {error}"
+                " (set EMI_TRACEBACK=1 to see where)",
+                FAILED,
+            )
+        return _complain(str(error), code)
+
+
+def _complain(sentence: str, code: int) -> int:
+    print(f"emi: {' '.join(sentence.split())}", file=sys.stderr)
+    return code
+
+
+def _exit_code(error: Exception) -> int | None:
+    """The exit code of an error whose message is meant for the user; None for any other."""
+    if isinstance(error, BadInputError):
+        return BAD_INPUT
+    if "emi.experiment.config" not in sys.modules:
+        return None
+    from emi.experiment.checkpoint import CheckpointError
+    from emi.experiment.config import ConfigError
+    from emi.experiment.metrics_file import MetricsError
+    from emi.experiment.run import RunError
+    from emi.experiment.run_directory import RunDirectoryError
+    from emi.experiment.train import NotFiniteError
+    from emi.experiment.watch import WatchError
+
+    if isinstance(error, ConfigError | RunDirectoryError):
+        return BAD_INPUT
+    if isinstance(error, CheckpointError | MetricsError | RunError | NotFiniteError | WatchError):
+        return FAILED
+    return None
+
+
+def _run(words: list[str]) -> int:
+    parser, commands = _parsers()
+    if not words:
+        parser.print_help()
+        return 0
+    if not words[0].startswith("-") and words[0] not in commands:
+        raise BadInputError(f"unknown command {words[0]!r}{_suggest(words[0], list(commands))}")
+    try:
+        args, unknown = parser.parse_known_args(words)
+    except SystemExit as done:  # --help and --version have printed and want to leave
+        return int(done.code or 0)
+    if unknown:
+        word = next((w for w in unknown if w.startswith("-")), None)
+        if word is None:
+            raise BadInputError(f"unexpected word {unknown[0]!r}: see 'emi {words[0]} --help'")
+        flags = _flags(commands[args.command] if args.command else parser)
+        raise BadInputError(f"unknown option {word!r}{_suggest(word.partition('=')[0], flags)}")
+    if args.command is None:
+        raise BadInputError("which command? see 'emi --help'")
+    args.typed = ["emi", *words]
+    handler: Callable[[argparse.Namespace], int] = args.handler
+    return handler(args)
+
+
+def _flags(parser: argparse.ArgumentParser) -> list[str]:
+    return [flag for action in parser._actions for flag in action.option_strings]
+
+
+def _suggest(word: str, known: Sequence[str]) -> str:
+    close = difflib.get_close_matches(word, known, n=1)
+    return f": did you mean {close[0]!r}?" if close else ": see 'emi --help'"
+
+
+def _parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
+    parser = _Parser(
+        prog="emi",
+        description="Exploration with mutual information: train, stop, resume, look.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"emi {_version()}")
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND")
+    commands: dict[str, argparse.ArgumentParser] = {}
+
+    def command(
+        name: str, help: str, handler: Callable[[argparse.Namespace], int]
+    ) -> argparse.ArgumentParser:
+        made = subparsers.add_parser(name, help=help, description=help, allow_abbrev=False)
+        made.set_defaults(handler=handler)
+        commands[name] = made
+        return made
+
+    train = command("train", "train an agent; the paper's settings are the defaults", _train)
+    train.add_argument("env", metavar="ENV", help="environment, one of 'emi envs'")
+    train.add_argument("--method", default="emi", help="one of 'emi methods' (default: emi)")
+    train.add_argument("--seed", type=_whole, default=0, metavar="N")
+    train.add_argument("--out", type=Path, metavar="DIR", help="default: runs/ENV-METHOD-seedN")
+    train.add_argument("--threads", type=_whole, metavar="N", help="default: all cores")
+    train.add_argument("--device", default="cpu", help="cpu or cuda (default: cpu)")
+    _add_settings(train)
+    train.add_argument("--print-config", action="store_true", help="print the config and stop")
+
+    resume = command("resume", "go on with a run that was stopped", _resume)
+    resume.add_argument("dir", type=Path, metavar="DIR")
+
+    watch = command("watch", "make a video of one episode of a trained agent", _watch)
+    watch.add_argument("dir", type=Path, metavar="DIR")
+    watch.add_argument("--out", type=Path, metavar="FILE", help=".mp4 or .gif; DIR/watch.mp4")
+    watch.add_argument("--seed", type=_whole, default=0, metavar="N", help="of the episode")
+    watch.add_argument("--deterministic", action="store_true", help="most likely actions only")
+
+    sweep = command("sweep", "environments x methods x seeds, skipping what is done", _sweep)
+    sweep.add_argument("envs", metavar="ENV", nargs="+")
+    sweep.add_argument("--methods", default="emi", metavar="A,B", help="default: emi")
+    sweep.add_argument("--seeds", default="0-4", metavar="0-4,7", help="default: 0-4")
+    sweep.add_argument("--jobs", type=_whole, metavar="N", help="runs at a time (default: cores)")
+    sweep.add_argument(
+        "--threads", type=_whole, default=1, metavar="N", help="per run (default: 1)"
+    )
+    sweep.add_argument("--out", type=Path, default=Path("runs/sweep"), metavar="DIR")
+    _add_settings(sweep)
+
+    command("doctor", "check the installation and say what is missing", _doctor)
+    command("envs", "list the environments", _envs)
+    command("methods", "list the exploration methods", _methods)
+    return parser, commands
+
+
+def _add_settings(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--steps", type=_whole, metavar="N", help="environment steps in all")
+    parser.add_argument(
+        "--set",
+        dest="settings",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="KEY=VALUE",
+        help="change settings; the keys are those of --print-config",
+    )
+
+
+def _whole(text: str) -> int:
+    """A whole number as people write it: 5000000, 5_000_000, 5e6."""
+    try:
+        return int(text)
+    except ValueError:
+        pass
+    try:
+        number = float(text)
+        if number == int(number):
+            return int(number)
+    except (ValueError, OverflowError):
+        pass
+    raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("emi-rl")
+    except PackageNotFoundError:
+        return "(not installed)"
+
+
+def _train(args: argparse.Namespace) -> int:
+    import json
+
+    from emi.experiment import config as configs
+    from emi.experiment.run_directory import default_path
+
+    config = configs.resolve(
+        args.env,
+        args.method,
+        steps=args.steps,
+        seed=args.seed,
+        threads=args.threads,
+        device=args.device,
+        overrides=args.settings,
+    )
+    if args.print_config:
+        print(json.dumps(configs.to_dict(config), indent=2))
+        return 0
+    return _finish(_run_in(config, args.out or default_path(config), False, args.typed))
+
+
+def _resume(args: argparse.Namespace) -> int:
+    from emi.experiment.run_directory import RunDirectory, read_config
+
+    config = read_config(RunDirectory(args.dir))
+    return _finish(_run_in(config, args.dir, True, args.typed))
+
+
+def _run_in(config: "TrainConfig", out: Path, resume: bool, typed: list[str]) -> "Outcome":
+    from emi.experiment.progress import choose_progress
+    from emi.experiment.run import run
+
+    return run(config, out, resume=resume, progress=choose_progress(), command=typed)
+
+
+def _finish(outcome: "Outcome") -> int:
+    from emi.experiment.run import resume_command
+
+    if outcome.complete:
+        print(f"complete: {outcome.iterations} iterations in {outcome.path}")
+        return 0
+    assert outcome.stopped_by is not None, "a run ends complete or by a signal"
+    return _complain(
+        f"stopped at iteration {outcome.iteration} of {outcome.iterations}:"
+        f" go on with '{resume_command(outcome.path)}'",
+        128 + outcome.stopped_by,
+    )
+
+
+def _watch(args: argparse.Namespace) -> int:
+    from emi.experiment.watch import watch
+
+    out = args.out or args.dir / "watch.mp4"
+    episode = watch(args.dir, out, seed=args.seed, deterministic=args.deterministic)
+    print(f"return {episode.total_reward:g} in {episode.steps} steps: {out}")
+    return 0
+
+
+def _sweep(args: argparse.Namespace) -> int:
+    from emi.experiment.sweep import parse_seeds, plan, sweep
+
+    cells = plan(
+        args.out,
+        args.envs,
+        [name for name in args.methods.split(",") if name],
+        parse_seeds(args.seeds),
+        steps=args.steps,
+        threads=args.threads,
+        overrides=args.settings,
+    )
+    return sweep(cells, jobs=args.jobs)
+
+
+def _doctor(args: argparse.Namespace) -> int:
+    from emi.experiment.doctor import examine, report
+
+    return report(examine())
+
+
+def _envs(args: argparse.Namespace) -> int:
+    from emi.envs import ENVIRONMENTS
+
+    return _list(ENVIRONMENTS)
+
+
+def _methods(args: argparse.Namespace) -> int:
+    from emi.experiment.config import METHODS
+
+    return _list(METHODS)
+
+
+def _list(names: dict[str, str]) -> int:
+    width = max(map(len, names))
+    for name, description in names.items():
+        print(f"{name:<{width}}  {description}")
+    return 0

@@ -1,0 +1,156 @@
+"""The vocabulary every room shares: transitions, and the rollout they are cut from.
+
+Time is always the first axis and environments the second, `[time, env, ...]`. A flat batch is the
+same steps in time-major order with the steps that are not transitions left out, `[n, ...]`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+BoolArray = npt.NDArray[np.bool_]
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows `pool[index]`, gathered only when asked for, so that images are held in memory once."""
+
+    pool: Array  # [rows, ...]
+    index: IntArray  # [n]
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def __getitem__(self, which: Any) -> Array:
+        return self.pool[self.index[which]]
+
+
+Batched = Array | Tensor | Rows
+
+
+@dataclass(frozen=True)
+class Transitions:
+    """A batch of (s, a, s'), each with a leading batch axis.
+
+    `next_obs` is the true successor, also where an episode ended. Actions are in the units of the
+    environment's action space.
+    """
+
+    obs: Batched  # [n, *observation]
+    action: Batched  # [n, *action]
+    next_obs: Batched  # [n, *observation]
+
+    def __post_init__(self) -> None:
+        lengths = {len(self.obs), len(self.action), len(self.next_obs)}
+        if len(lengths) != 1:
+            raise ValueError(
+                "obs, action and next_obs must have one length, got "
+                f"{len(self.obs)}, {len(self.action)} and {len(self.next_obs)}"
+            )
+
+    def __len__(self) -> int:
+        return len(self.action)
+
+    def __getitem__(self, which: Any) -> Transitions:
+        return Transitions(self.obs[which], self.action[which], self.next_obs[which])
+
+
+class UnitRange(NamedTuple):
+    """How a `Box` maps to [−1, 1]: value = centre + half · unit.
+
+    Entries without bounds pass as they are. Each [*shape]; `limit` is 1 where there are bounds and
+    infinite elsewhere.
+    """
+
+    centre: npt.NDArray[np.float32]
+    half: npt.NDArray[np.float32]
+    limit: npt.NDArray[np.float32]
+
+    @classmethod
+    def of(cls, space: gymnasium.spaces.Box) -> UnitRange:
+        bounded = np.isfinite(space.low) & np.isfinite(space.high)
+        low, high = np.where(bounded, space.low, -1.0), np.where(bounded, space.high, 1.0)
+        centre, half, limit = (high + low) / 2, (high - low) / 2, np.where(bounded, 1.0, np.inf)
+        return cls(*(x.astype(np.float32) for x in (centre, half, limit)))
+
+
+def as_tensor(array: Batched, device: torch.device | str = "cpu") -> Tensor:
+    """The rows as a tensor on `device`; no copy where none is needed."""
+    return torch.as_tensor(array[:] if isinstance(array, Rows) else array, device=device)
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """`steps` of `envs` environments: what one iteration learns from.
+
+    Observations are stored once, in `pool`; `index` and `next_index` name the rows of s and s'.
+    A step is `valid` when it is a real transition: with Gymnasium's NEXT_STEP autoreset, the step
+    that only resets is not.
+    """
+
+    pool: Array  # [rows, *observation]
+    index: IntArray  # [time, env]
+    next_index: IntArray  # [time, env]
+    action: Array  # [time, env, *action], as sampled: the likelihood is that of this value
+    reward: FloatArray  # [time, env], raw
+    terminated: BoolArray  # [time, env]
+    truncated: BoolArray  # [time, env]
+    clock: IntArray  # [time, env], steps since the episode began
+    valid: BoolArray  # [time, env]
+    episode_returns: FloatArray  # [finished episodes], raw
+
+    def __post_init__(self) -> None:
+        shape = self.index.shape
+        for name in ("next_index", "reward", "terminated", "truncated", "clock", "valid"):
+            if getattr(self, name).shape != shape:
+                raise ValueError(
+                    f"{name} must have the axes [time, env] = {shape}, "
+                    f"got {getattr(self, name).shape}"
+                )
+        if self.action.shape[:2] != shape:
+            raise ValueError(
+                f"action must begin with the axes [time, env] = {shape}, got {self.action.shape}"
+            )
+
+    @property
+    def ended(self) -> BoolArray:
+        """[time, env]: no trace and no transition goes beyond this step."""
+        return self.terminated | self.truncated
+
+    @property
+    def steps(self) -> int:
+        """Number of real transitions."""
+        return int(self.valid.sum())
+
+    def flat(self, grid: Array) -> Array:
+        """[time, env, ...] to [n, ...]: the valid steps in time-major order."""
+        return grid[self.valid]
+
+    def grid(self, flat: Array) -> Array:
+        """[n] to [time, env], zero where a step is no transition: the inverse of `flat`."""
+        out = np.zeros(self.valid.shape, flat.dtype)
+        out[self.valid] = flat
+        return out
+
+    def observations(self) -> Rows:
+        """[n, *observation]: s of every valid step."""
+        return Rows(self.pool, self.flat(self.index))
+
+    def transitions(self, to_env: Callable[[Array], Array]) -> Transitions:
+        """The valid steps as (s, a, s'), actions brought into the environment's units."""
+        return Transitions(
+            obs=self.observations(),
+            action=to_env(self.flat(self.action)),
+            next_obs=Rows(self.pool, self.flat(self.next_index)),
+        )

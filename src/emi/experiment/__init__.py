@@ -1,0 +1,1 @@
+"""Experiments: configuration, the training loop, and what is kept of a run."""

@@ -1,0 +1,253 @@
+"""What a run is: frozen dataclasses, resolved once from preset and command line, kept as JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import os
+import types
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from emi.agent.policy import PolicyConfig
+from emi.agent.trpo import TRPOConfig
+from emi.agent.value import ValueConfig
+from emi.intrinsic import EMIConfig
+
+METHODS = {
+    "emi": "EMI: prediction error in a linear embedding (Kim et al., 2019)",
+    "emi-d": "EMI-D: EMI's embedding, paid for diversity (Kim et al., 2019, supplement)",
+    "trpo": "no bonus: plain TRPO (Schulman et al., 2015)",
+}
+
+
+class ConfigError(ValueError):
+    """A sentence that tells the user what to change."""
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    env: str
+    """environment, one of `emi envs`"""
+    method: str
+    """exploration method, one of `emi methods`"""
+    seed: int = 0
+    """decides everything random in the run"""
+    steps: int = 5_000_000
+    """environment steps in all"""
+    steps_per_iteration: int = 5_000
+    """environment steps per policy update"""
+    num_envs: int = 10
+    """environments stepped side by side"""
+    eta: float = 1e-3
+    """η, coefficient of the bonus"""
+    clip_rewards: bool = False
+    """clamp rewards to [−1, 1] for learning, before the bonus is added"""
+    discount: float = 0.995
+    """γ"""
+    gae_lambda: float = 1.0
+    """λ of generalised advantage estimation"""
+    bootstrap_timeouts: bool = False
+    """value after a time-out: predicted if true, 0 as in the paper if false"""
+    threads: int = 1
+    """CPU threads; part of what decides the bits of a run"""
+    device: str = "cpu"
+    """where networks live: cpu or cuda"""
+    intrinsic: EMIConfig | None = None
+    policy: PolicyConfig = field(default_factory=PolicyConfig)
+    value: ValueConfig = field(default_factory=ValueConfig)
+    trpo: TRPOConfig = field(default_factory=TRPOConfig)
+
+    @property
+    def iterations(self) -> int:
+        """Iterations that cover `steps`; the last one may go beyond them."""
+        return -(-self.steps // self.steps_per_iteration)
+
+
+def to_dict(config: TrainConfig) -> dict[str, Any]:
+    return dataclasses.asdict(config)
+
+
+def from_dict(values: dict[str, Any]) -> TrainConfig:
+    """The inverse of `to_dict`, also after a passage through JSON; checks what it reads."""
+    config = _build(TrainConfig, values, "")
+    validate(config)
+    return config
+
+
+def did_you_mean(word: str, known: Sequence[str]) -> str:
+    close = difflib.get_close_matches(word, known, n=1)
+    return f": did you mean {close[0]!r}?" if close else ""
+
+
+def resolve(
+    env: str,
+    method: str = "emi",
+    *,
+    steps: int | None = None,
+    seed: int = 0,
+    threads: int | None = None,
+    device: str = "cpu",
+    overrides: Sequence[str] = (),
+) -> TrainConfig:
+    """The preset of (env, method), changed by the arguments and then by `key=value` overrides."""
+    from emi.experiment.presets import preset
+
+    if method not in METHODS:
+        hint = did_you_mean(method, list(METHODS)) or f": choose one of {', '.join(METHODS)}"
+        raise ConfigError(f"unknown method {method!r}{hint}")
+    config = dataclasses.replace(
+        preset(env, method),
+        seed=seed,
+        threads=threads if threads is not None else os.cpu_count() or 1,
+        device=device,
+    )
+    if steps is not None:
+        config = dataclasses.replace(config, steps=steps)
+    for override in overrides:
+        config = _override(config, override)
+    validate(config)
+    return config
+
+
+def validate(config: TrainConfig) -> None:
+    """Raise ConfigError for the first value that cannot be meant."""
+    positive = [
+        ("steps", config.steps),
+        ("steps_per_iteration", config.steps_per_iteration),
+        ("num_envs", config.num_envs),
+        ("threads", config.threads),
+        ("policy.init_std", config.policy.init_std),
+        ("value.minibatch", config.value.minibatch),
+        ("value.epochs", config.value.epochs),
+        ("value.learning_rate", config.value.learning_rate),
+        ("trpo.max_kl", config.trpo.max_kl),
+        ("trpo.cg_iterations", config.trpo.cg_iterations),
+        ("trpo.max_backtracks", config.trpo.max_backtracks),
+        ("trpo.slices", config.trpo.slices),
+    ]
+    not_negative = [
+        ("seed", config.seed),
+        ("eta", config.eta),
+        ("value.ridge", config.value.ridge),
+        ("trpo.damping", config.trpo.damping),
+        ("trpo.cg_tolerance", config.trpo.cg_tolerance),
+    ]
+    fractions = [
+        ("discount", config.discount),
+        ("gae_lambda", config.gae_lambda),
+        ("trpo.backtrack_ratio", config.trpo.backtrack_ratio),
+    ]
+    if config.intrinsic is not None:
+        emi = config.intrinsic
+        positive += [
+            ("intrinsic.embedding_dim", emi.embedding_dim),
+            ("intrinsic.bandwidth", emi.bandwidth),
+            ("intrinsic.learning_rate", emi.learning_rate),
+            ("intrinsic.epochs", emi.epochs),
+            ("intrinsic.minibatch", emi.minibatch),
+            ("intrinsic.action_hidden", emi.action_hidden),
+            ("intrinsic.error_hidden", emi.error_hidden),
+        ]
+        not_negative += [
+            ("intrinsic.lambda_error", emi.lambda_error),
+            ("intrinsic.lambda_info", emi.lambda_info),
+            ("intrinsic.kl_weight", emi.kl_weight),
+        ]
+    # Written so that NaN fails every comparison.
+    for name, value in positive:
+        if not 0 < value < float("inf"):
+            raise ConfigError(f"{name} must be positive, got {value}")
+    for name, value in not_negative:
+        if not 0 <= value < float("inf"):
+            raise ConfigError(f"{name} must not be negative, got {value}")
+    for name, value in fractions:
+        if not 0 < value <= 1:
+            raise ConfigError(f"{name} must be in (0, 1], got {value}")
+    if config.device not in ("cpu", "cuda"):
+        raise ConfigError(f"device must be cpu or cuda, got {config.device!r}")
+    if config.num_envs > config.steps_per_iteration:
+        raise ConfigError(
+            f"num_envs ({config.num_envs}) must not exceed steps_per_iteration "
+            f"({config.steps_per_iteration})"
+        )
+
+
+def _override(config: TrainConfig, word: str) -> TrainConfig:
+    key, equals, text = word.partition("=")
+    if not equals:
+        raise ConfigError(f"--set takes KEY=VALUE, got {word!r}")
+    if key in ("env", "method"):
+        raise ConfigError(f"{key} is not set with --set: name it on the command line")
+    path = key.split(".")
+    known = settable(config)
+    if key not in known:
+        hint = did_you_mean(key, known) or ": see the keys with --print-config"
+        raise ConfigError(f"unknown setting {key!r}{hint}")
+    group: Any = getattr(config, path[0]) if len(path) == 2 else config
+    value = parse(text, get_type_hints(type(group))[path[-1]], key)
+    changed: Any = dataclasses.replace(group, **{path[-1]: value})
+    return changed if len(path) == 1 else dataclasses.replace(config, **{path[0]: changed})
+
+
+def settable(config: TrainConfig) -> list[str]:
+    """Every key that --set takes for this config."""
+    keys = []
+    for entry in dataclasses.fields(config):
+        value = getattr(config, entry.name)
+        if dataclasses.is_dataclass(value):
+            keys += [f"{entry.name}.{inner.name}" for inner in dataclasses.fields(value)]
+        elif entry.name not in ("env", "method", "intrinsic"):
+            keys.append(entry.name)
+    return keys
+
+
+def parse(text: str, kind: Any, key: str) -> Any:
+    """The text of a command line as a value of the annotated type."""
+    origin = get_origin(kind)
+    if origin is Literal:
+        if text in get_args(kind):
+            return text
+        choices = ", ".join(get_args(kind))
+        raise ConfigError(f"{key} must be one of {choices}, got {text!r}")
+    if origin is tuple:
+        parts = [part for part in text.strip("()").split(",") if part.strip()]
+        return tuple(parse(part.strip(), get_args(kind)[0], key) for part in parts)
+    if kind is bool:
+        values = {"true": True, "false": False, "1": True, "0": False, "yes": True, "no": False}
+        if text.lower() in values:
+            return values[text.lower()]
+        raise ConfigError(f"{key} must be true or false, got {text!r}")
+    if kind is str:
+        return text
+    try:
+        if kind is int:
+            # 5e6 and 5_000_000 are how people write large step counts.
+            number = float(text) if "e" in text.lower() else int(text)
+            if number != int(number):
+                raise ValueError
+            return int(number)
+        return float(text)
+    except (ValueError, OverflowError):
+        what = "a whole number" if kind is int else "a number"
+        raise ConfigError(f"{key} must be {what}, got {text!r}") from None
+
+
+def _build(kind: Any, values: Any, where: str) -> Any:
+    """A dataclass from nested dicts; tuples come back from JSON's lists."""
+    hints = get_type_hints(kind)
+    unknown = set(values) - set(hints)
+    if unknown:
+        raise ConfigError(f"unknown setting {where}{sorted(unknown)[0]} in config.json")
+    built = {}
+    for name, value in values.items():
+        hint = hints[name]
+        if get_origin(hint) in (Union, types.UnionType):
+            hint = next(arg for arg in get_args(hint) if arg is not type(None))
+        if dataclasses.is_dataclass(hint) and value is not None:
+            value = _build(hint, value, f"{where}{name}.")
+        elif get_origin(hint) is tuple:
+            value = tuple(value)
+        built[name] = value
+    return kind(**built)

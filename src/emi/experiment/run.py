@@ -1,0 +1,233 @@
+"""One run and its effects: rows, events, checkpoints and signals around `Trainer.iterate`."""
+
+import contextlib
+import shlex
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import gymnasium
+import torch
+
+from emi.experiment import checkpoint, run_directory, tensorboard_events
+from emi.experiment.config import ConfigError, TrainConfig
+from emi.experiment.metrics_file import MetricsFile, Position, Row, keep_until, last_row
+from emi.experiment.progress import Progress, Silent
+from emi.experiment.run_directory import RunDirectory, RunDirectoryError
+from emi.experiment.stop_signals import StopRequest, stop_signals
+from emi.experiment.tensorboard_events import TensorBoardEvents
+from emi.experiment.train import Trainer
+
+CHECKPOINT_SECONDS = 60.0
+_EXTRAS = {"mujoco": "emi-rl[mujoco]", "ale_py": "emi-rl[atari]"}
+
+
+class RunError(RuntimeError):
+    """The run cannot go on; the message is one sentence for the user."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How far a run came; `stopped_by` is the signal that ended it early, if one did."""
+
+    path: Path
+    iteration: int
+    iterations: int
+    stopped_by: signal.Signals | None = None
+
+    @property
+    def complete(self) -> bool:
+        return self.iteration >= self.iterations
+
+
+def run(
+    config: TrainConfig,
+    out: str | Path,
+    *,
+    resume: bool = False,
+    progress: Progress | None = None,
+    command: Sequence[str] = (),
+    checkpoint_seconds: float = CHECKPOINT_SECONDS,
+) -> Outcome:
+    """Train `config` in the directory `out` until it is complete or a signal comes.
+
+    A new run needs a directory that is empty or not there; with `resume`, `out` holds a run of the
+    same config, which goes on from its newest checkpoint. Checkpoints are written before the
+    first iteration, at most every `checkpoint_seconds`, at the end, and when a signal comes: then
+    the iteration under way is finished first. A complete run is left as it is. `command` is
+    kept in provenance.json.
+    """
+    directory = RunDirectory(Path(out))
+    progress = progress or Silent()
+    with ExitStack() as stack:
+        stop = stack.enter_context(stop_signals(progress.stopping))
+        if resume:
+            _require_same(directory, config)
+        else:
+            run_directory.require_free(directory, config)
+        # The trainer comes before the first byte, so that what it refuses leaves no trace.
+        trainer = build_trainer(config)
+        stack.callback(trainer.close)
+        with _first_write(directory):
+            directory.path.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(run_directory.locked(directory))
+        if resume:
+            _restore_newest(trainer, directory, progress)
+            if trainer.iteration >= config.iterations:
+                return Outcome(directory.path, trainer.iteration, config.iterations)
+        else:
+            run_directory.require_free(directory, config)  # again, now that nobody else can write
+            with _first_write(directory):
+                run_directory.write_config(directory, config)
+        with _writing(directory):
+            end = keep_until(directory.metrics, trainer.iteration)
+            run_directory.add_start(directory, command, trainer.iteration)
+            record = _open_record(directory, end.steps, progress)
+        stack.callback(record.close)
+        record.save(trainer)
+        stack.callback(progress.end)
+        progress.begin(_title(config), trainer.iteration, config.iterations)
+        _loop(trainer, record, end, stop, progress, checkpoint_seconds)
+        return Outcome(directory.path, trainer.iteration, config.iterations, stop.signal)
+
+
+def build_trainer(config: TrainConfig) -> Trainer:
+    """The trainer of `config`; ConfigError if this machine or the environment cannot serve it."""
+    if config.device == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("there is no CUDA device here: use --device cpu")
+    try:
+        return Trainer(config)
+    except ModuleNotFoundError as error:
+        package = _EXTRAS.get(error.name or "", error.name)
+        raise ConfigError(
+            f"{config.env} needs {error.name}, which is not installed: pip install '{package}'"
+        ) from None
+    except (ValueError, gymnasium.error.Error) as error:
+        raise ConfigError(_one_line(error)) from None
+
+
+def restore(trainer: Trainer, loaded: checkpoint.Loaded) -> None:
+    """Put the state of a checkpoint into `trainer`; RunError if it is not this trainer's."""
+    try:
+        trainer.load_state_dict(loaded.state)
+    except (KeyError, ValueError, TypeError, RuntimeError) as error:
+        raise RunError(
+            f"{loaded.path} was written by another version of emi: {_one_line(error)}"
+        ) from None
+
+
+class _Record:
+    """What a run leaves on disk, in an order that makes a crash at any moment harmless."""
+
+    def __init__(self, directory: RunDirectory, events: TensorBoardEvents | None) -> None:
+        self._directory = directory
+        self._metrics = MetricsFile(directory.metrics)
+        self._events = events
+
+    def append(self, row: Row) -> None:
+        with _writing(self._directory):
+            self._metrics.append(row)
+            if self._events is not None:
+                self._events.append(row)
+
+    def save(self, trainer: Trainer) -> None:
+        """Checkpoint; a complete run gets its embedding sample first, so that it always has one."""
+        with _writing(self._directory):
+            self._metrics.sync()  # a checkpoint is never ahead of metrics.csv
+            if self._events is not None:
+                self._events.flush()
+            if trainer.iteration >= trainer.total_iterations:
+                run_directory.write_embedding(self._directory, trainer.embedding_sample())
+            checkpoint.save(self._directory.checkpoints, trainer.iteration, trainer.state_dict())
+
+    def close(self) -> None:
+        self._metrics.close()
+        if self._events is not None:
+            self._events.close()
+
+
+def _loop(
+    trainer: Trainer,
+    record: _Record,
+    end: Position,
+    stop: StopRequest,
+    progress: Progress,
+    checkpoint_seconds: float,
+) -> None:
+    """Iterate until complete or told to stop; `end` is where metrics.csv ends before it."""
+    began = saved = time.monotonic()
+    steps = end.steps
+    while trainer.iteration < trainer.total_iterations and not stop:
+        before = time.monotonic()
+        report = trainer.iterate()
+        now = time.monotonic()
+        times = {
+            "seconds": end.seconds + now - began,
+            "steps_per_second": (report.steps - steps) / (now - before),
+        }
+        row = {"iteration": report.iteration, "steps": report.steps} | times | report.metrics
+        steps = report.steps
+        record.append(row)
+        progress.update(row)
+        if now - saved >= checkpoint_seconds:
+            record.save(trainer)
+            saved = time.monotonic()
+    record.save(trainer)
+
+
+def _open_record(directory: RunDirectory, steps: int, progress: Progress) -> _Record:
+    if tensorboard_events.is_installed():
+        return _Record(directory, TensorBoardEvents(directory.tensorboard, steps))
+    progress.note("no TensorBoard events are written: pip install 'emi-rl[train]' for them")
+    return _Record(directory, None)
+
+
+def _require_same(directory: RunDirectory, config: TrainConfig) -> None:
+    different = run_directory.differences(config, run_directory.read_config(directory))
+    if different:
+        raise RunDirectoryError(f"{directory.path} holds another run ({different[0]} differs)")
+
+
+def _restore_newest(trainer: Trainer, directory: RunDirectory, progress: Progress) -> None:
+    # Killed before its first checkpoint, a run has no rows either, and starts over.
+    if checkpoint.exists(directory.checkpoints) or last_row(directory.metrics) is not None:
+        loaded = checkpoint.load_latest(directory.checkpoints)
+        for warning in loaded.warnings:
+            progress.warn(warning)
+        restore(trainer, loaded)
+
+
+@contextlib.contextmanager
+def _first_write(directory: RunDirectory) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise RunDirectoryError(
+            f"cannot write in {directory.path}: {error.strerror}: choose another --out"
+        ) from None
+
+
+@contextlib.contextmanager
+def _writing(directory: RunDirectory) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise RunError(
+            f"cannot write in {directory.path}: {error.strerror or error}:"
+            f" when that is mended, go on with '{resume_command(directory.path)}'"
+        ) from None
+
+
+def resume_command(path: Path) -> str:
+    return f"emi resume {shlex.quote(str(path))}"
+
+
+def _title(config: TrainConfig) -> str:
+    return f"{config.env} {config.method} seed {config.seed}"
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())

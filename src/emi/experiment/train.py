@@ -1,0 +1,270 @@
+"""Algorithm 1 of the paper: collect, reward, learn the embedding, update the policy, again.
+
+`Trainer.iterate` is one iteration and reads like the algorithm. Logging, checkpoints and drawing
+sit outside and consume the reports.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from emi.agent.advantage import gae, standardise, successor_values
+from emi.agent.policy import make_policy
+from emi.agent.rollout import collect
+from emi.agent.trpo import trpo_step
+from emi.agent.value import explained_variance, make_value
+from emi.data import Array, Rollout
+from emi.envs import make_env
+from emi.experiment.config import TrainConfig, resolve
+from emi.intrinsic import EMI, learn_and_reward
+
+EMBEDDING_SAMPLE = 2_000  # states kept for pictures of the embedding
+
+
+class NotFiniteError(RuntimeError):
+    """Something became NaN or infinite; the message names it and the iteration."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """What one iteration did; `metrics` are the columns of metrics.csv except the times."""
+
+    iteration: int
+    steps: int
+    metrics: dict[str, float]
+
+
+class Trainer:
+    """The agent, its world and its randomness; everything that a checkpoint holds."""
+
+    def __init__(self, config: TrainConfig) -> None:
+        self.config = config
+        self.iteration = 0
+        self.steps = 0
+        self.total_iterations = config.iterations
+        torch.set_num_threads(config.threads)
+
+        # One stream per consumer: what one of them draws never shifts what another sees.
+        streams = np.random.SeedSequence(config.seed).spawn(6)
+        policy, value, intrinsic, self._resets = (int(s.generate_state(1)[0]) for s in streams[:4])
+        self._action_rng, self._value_rng = (np.random.default_rng(s) for s in streams[4:])
+
+        self.envs = make_env(config.env, config.num_envs, threads=config.threads)
+        obs_space = self.envs.single_observation_space
+        action_space = self.envs.single_action_space
+        self.policy = make_policy(obs_space, action_space, config.policy, _generator(policy))
+        self.policy.to(config.device)
+        self.value = make_value(obs_space, config.value, _generator(value), config.device)
+        self.intrinsic: EMI | None = None
+        if config.intrinsic is not None:
+            self.intrinsic = EMI(obs_space, action_space, config.intrinsic, seed=intrinsic)
+            self.intrinsic.to(config.device)
+        self._last: tuple[Rollout, Array] | None = None
+
+    def iterate(self) -> Report:
+        """One pass of Algorithm 1."""
+        config = self.config
+
+        # Collect samples {(s, a, s')} with π_θ.
+        rollout = self._collect()
+
+        # Compute intrinsic rewards, and update α, β, γ, ω by Adam on equation 7.
+        bonus, scalars = self._bonus(rollout)
+
+        # Augment: r = r_env + η r_e.
+        reward = rollout.reward
+        if config.clip_rewards:
+            reward = reward.clip(-1, 1)
+        reward = reward + config.eta * rollout.grid(bonus)
+
+        # Update π_θ with TRPO; the baseline is the one fitted in the previous iteration.
+        advantage, value, target = self._advantage(rollout, reward)
+        obs, clock = rollout.observations(), rollout.flat(rollout.clock)
+        scalars |= self.value.fit(obs, clock, target, self._value_rng)
+        step = trpo_step(
+            self.policy,
+            obs,
+            self._tensor(rollout.flat(rollout.action)),
+            self._tensor(standardise(advantage).astype(np.float32)),
+            config.trpo,
+        )
+        self._check_parameters()
+
+        self.iteration += 1
+        self.steps += rollout.steps
+        self._last = (rollout, bonus)
+        returns = rollout.episode_returns
+        finished = len(returns) > 0
+        metrics = {
+            "iteration": self.iteration,
+            "steps": self.steps,
+            "episodes": len(returns),
+            "return_mean": float(returns.mean()) if finished else float("nan"),
+            "return_std": float(returns.std()) if finished else float("nan"),
+            "return_max": float(returns.max()) if finished else float("nan"),
+            "bonus_mean": float(bonus.mean()),
+            "bonus_std": float(bonus.std()),
+            "kl": step.kl,
+            "entropy": step.entropy,
+            "explained_variance": explained_variance(value, target),
+            "trpo/accepted": float(step.accepted),
+            "trpo/tries": step.tries,
+            "trpo/surrogate_gain": step.surrogate,
+            **scalars,
+        }
+        return Report(self.iteration, self.steps, metrics)
+
+    def _collect(self) -> Rollout:
+        # Every iteration starts from a reset seeded by (run, iteration): so a checkpoint needs no
+        # simulator state and a resumed run is the run that was never stopped.
+        seed = np.random.SeedSequence([self._resets, self.iteration]).generate_state(1)
+        rollout = collect(
+            self.envs,
+            self.policy,
+            self.config.steps_per_iteration,
+            self._action_rng,
+            int(seed[0]),
+        )
+        if rollout.pool.dtype != np.uint8:
+            self._check("observation", rollout.pool)
+        self._check("reward", rollout.reward)
+        return rollout
+
+    def _bonus(self, rollout: Rollout) -> tuple[Array, dict[str, float]]:
+        """[n] intrinsic rewards of the batch and the method's scalars; zeros without a method."""
+        if self.intrinsic is None:
+            return np.zeros(rollout.steps), {}
+        batch = rollout.transitions(self.policy.to_env)
+        bonus, scalars = learn_and_reward(self.intrinsic, batch)
+        flat = bonus.cpu().numpy().astype(np.float64)
+        self._check("bonus", flat)
+        return flat, scalars
+
+    def _advantage(self, rollout: Rollout, reward: Array) -> tuple[Array, Array, Array]:
+        """Advantages, values and returns of the batch, [n] each."""
+        config = self.config
+        flat_value = self.value.predict(rollout.observations(), rollout.flat(rollout.clock))
+        value = rollout.grid(flat_value)
+        after = successor_values(
+            rollout, value, self.value.predict, bootstrap_timeouts=config.bootstrap_timeouts
+        )
+
+        def estimate(gae_lambda: float) -> Array:
+            grid = gae(
+                reward,
+                value,
+                after,
+                rollout.ended,
+                discount=config.discount,
+                gae_lambda=gae_lambda,
+            )
+            return rollout.flat(grid)
+
+        advantage = estimate(config.gae_lambda)
+        target = flat_value + (advantage if config.gae_lambda == 1 else estimate(1.0))
+        self._check("advantage", advantage)
+        return advantage, flat_value, target
+
+    def _tensor(self, array: Array) -> Tensor:
+        return torch.as_tensor(array, device=self.config.device)
+
+    def _check(self, name: str, array: Array) -> None:
+        if not np.isfinite(array).all():
+            what = "NaN" if np.isnan(array).any() else "infinite"
+            raise NotFiniteError(
+                f"{name} became {what} in iteration {self.iteration + 1} of "
+                f"{self.config.env} with {self.config.method}"
+            )
+
+    def _check_parameters(self) -> None:
+        for room, module in self._modules().items():
+            for name, parameter in module.state_dict().items():
+                if isinstance(parameter, Tensor) and not torch.isfinite(parameter).all():
+                    self._check(f"parameter {room}.{name}", parameter.cpu().numpy())
+
+    def _modules(self) -> dict[str, nn.Module]:
+        modules: dict[str, nn.Module] = {"policy": self.policy, "value": self.value}
+        return modules if self.intrinsic is None else modules | {"intrinsic": self.intrinsic}
+
+    def embedding_sample(self) -> dict[str, Tensor]:
+        """States of the last batch in φ-space with time, bonus and ‖S‖; empty without an embedding.
+
+        The first environments' whole paths are taken, so that a path can be drawn.
+        """
+        if self.intrinsic is None or self._last is None:
+            return {}
+        rollout, bonus = self._last
+        paths = max(1, EMBEDDING_SAMPLE // len(rollout.index))
+        chosen = np.zeros_like(rollout.valid)
+        chosen[:, :paths] = rollout.valid[:, :paths]
+        batch = rollout.transitions(self.policy.to_env)[np.flatnonzero(rollout.flat(chosen))]
+        env = np.broadcast_to(np.arange(chosen.shape[1]), chosen.shape)
+        return {
+            "obs": torch.as_tensor(batch.obs),
+            "phi": self.intrinsic.embed_state(batch.obs),
+            "phi_next": self.intrinsic.embed_state(batch.next_obs),
+            "psi": self.intrinsic.embed_action(batch.action),
+            "error": self.intrinsic.error(batch.obs, batch.action),
+            "bonus": torch.as_tensor(rollout.grid(bonus)[chosen]),
+            "reward": torch.as_tensor(rollout.reward[chosen]),
+            "clock": torch.as_tensor(rollout.clock[chosen]),
+            "env": torch.as_tensor(env[chosen].copy()),
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        """Nested dicts of tensors and plain values: all that the next iteration depends on."""
+        return {
+            "iteration": self.iteration,
+            "steps": self.steps,
+            "action_rng": self._action_rng.bit_generator.state,
+            "value_rng": self._value_rng.bit_generator.state,
+            **{name: dict(module.state_dict()) for name, module in self._modules().items()},
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.iteration, self.steps = state["iteration"], state["steps"]
+        self._action_rng.bit_generator.state = state["action_rng"]
+        self._value_rng.bit_generator.state = state["value_rng"]
+        for name, module in self._modules().items():
+            module.load_state_dict(state[name])
+
+    def close(self) -> None:
+        self.envs.close()
+
+
+def _generator(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def train(
+    env: str,
+    method: str = "emi",
+    *,
+    steps: int | None = None,
+    seed: int = 0,
+    threads: int | None = None,
+    device: str = "cpu",
+    overrides: Sequence[str] = (),
+) -> Iterator[Report]:
+    """Train and yield one report per iteration; nothing is written to disk."""
+    config = resolve(
+        env,
+        method,
+        steps=steps,
+        seed=seed,
+        threads=threads,
+        device=device,
+        overrides=overrides,
+    )
+    trainer = Trainer(config)
+    try:
+        while trainer.iteration < trainer.total_iterations:
+            yield trainer.iterate()
+    finally:
+        trainer.close()

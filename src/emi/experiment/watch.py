@@ -1,0 +1,122 @@
+"""A video of one episode of a trained agent."""
+
+import dataclasses
+import math
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from emi.envs import GYM_PREFIX
+from emi.experiment import checkpoint
+from emi.experiment.config import ConfigError
+from emi.experiment.run import build_trainer, restore
+from emi.experiment.run_directory import RunDirectory, read_config
+
+FORMATS = (".mp4", ".gif")
+MAX_STEPS = 10_000  # some environments never end an episode by themselves
+_GIF_FPS = 50  # viewers slow down GIFs that are faster
+
+
+class WatchError(RuntimeError):
+    """There is no video; the message is one sentence for the user."""
+
+
+@dataclass(frozen=True)
+class Episode:
+    total_reward: float
+    steps: int
+
+
+def watch(run: Path, out: Path, *, seed: int = 0, deterministic: bool = False) -> Episode:
+    """Play one episode with the newest policy of `run` and write it to `out`, .mp4 or .gif."""
+    if out.suffix not in FORMATS:
+        raise ConfigError(f"a video is .mp4 or .gif, not {out.name!r}: choose another --out")
+    directory = RunDirectory(run)
+    # Watching needs no accelerator, and the machine may be another one than that of the training.
+    config = dataclasses.replace(read_config(directory), device="cpu", threads=1, num_envs=1)
+    trainer = build_trainer(config)
+    try:
+        restore(trainer, checkpoint.load_latest(directory.checkpoints))
+        policy = trainer.policy
+    finally:
+        trainer.close()
+
+    act = policy.mode if deterministic else policy.actor(np.random.default_rng(seed))
+    env = _make(config.env)
+    try:
+        obs, _ = env.reset(seed=seed)
+        with _Video(out, env.metadata.get("render_fps", 30)) as video:
+            video.add(_frame(env))
+            total, steps, ended = 0.0, 0, False
+            while not ended and steps < MAX_STEPS:
+                action = policy.to_env(act(np.asarray(obs)[None]))[0]
+                obs, reward, terminated, truncated, _ = env.step(action)
+                total, steps, ended = total + float(reward), steps + 1, terminated or truncated
+                video.add(_frame(env))
+    finally:
+        env.close()
+    return Episode(total, steps)
+
+
+def _make(name: str) -> gymnasium.Env:
+    known = name.removeprefix(GYM_PREFIX) if name.startswith(GYM_PREFIX) else f"emi/{name}-v0"
+    try:
+        return gymnasium.make(known, render_mode="rgb_array")
+    except (gymnasium.error.Error, ImportError, RuntimeError) as error:
+        raise WatchError(f"{name} cannot be rendered here: {error}") from None
+
+
+def _frame(env: gymnasium.Env) -> np.ndarray:
+    try:
+        frame = env.render()
+    except (gymnasium.error.Error, ImportError, RuntimeError) as error:
+        raise WatchError(
+            f"{env.spec.id if env.spec else env} cannot be rendered: {error}"
+        ) from None
+    if not isinstance(frame, np.ndarray):
+        raise WatchError(f"{env.spec.id if env.spec else env} renders no pictures")
+    return frame
+
+
+class _Video:
+    """Frames written as they come; the file appears under its name when it is whole."""
+
+    def __init__(self, path: Path, fps: float) -> None:
+        self._path = path
+        self._beside = path.with_name(f".{path.stem}.writing{path.suffix}")
+        self._every = math.ceil(fps / _GIF_FPS) if path.suffix == ".gif" else 1
+        self._fps = fps / self._every
+        self._frames = 0
+        self._writer: Any = None
+
+    def __enter__(self) -> "_Video":
+        try:
+            import imageio.v2 as imageio
+        except ImportError:
+            raise WatchError("videos need imageio: pip install 'emi-rl[train]'") from None
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            if self._path.suffix == ".gif":
+                self._writer = imageio.get_writer(self._beside, duration=1000 / self._fps, loop=0)
+            else:
+                # H.264 needs even sides, no more; the library's default of 16 would rescale.
+                self._writer = imageio.get_writer(self._beside, fps=self._fps, macro_block_size=2)
+        except (OSError, ImportError, ValueError) as error:
+            raise WatchError(f"cannot write {self._path}: {error}") from None
+        return self
+
+    def add(self, frame: np.ndarray) -> None:
+        if self._frames % self._every == 0:
+            self._writer.append_data(frame)
+        self._frames += 1
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        self._writer.close()
+        if error is None:
+            os.replace(self._beside, self._path)
+        else:
+            self._beside.unlink(missing_ok=True)

@@ -1,0 +1,50 @@
+"""Actions as the vectors that networks read."""
+
+from __future__ import annotations
+
+import math
+
+import gymnasium
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import one_hot
+
+from emi.data import UnitRange
+
+
+class ActionVectors(nn.Module):
+    """[n, *action] in the units of `space` to floats [n, `size`].
+
+    Continuous actions are brought to [−1, 1] by the bounds of the space and clipped there, without
+    bounds they pass as they are; discrete ones become one-hot.
+    """
+
+    centre: Tensor
+    scale: Tensor
+    limit: Tensor
+
+    def __init__(self, space: gymnasium.Space) -> None:
+        super().__init__()
+        self.discrete = isinstance(space, gymnasium.spaces.Discrete)
+        if isinstance(space, gymnasium.spaces.Discrete):
+            self.size = int(space.n)
+            self.start = int(space.start)
+        elif isinstance(space, gymnasium.spaces.Box):
+            self.size = math.prod(space.shape)
+            unit = UnitRange.of(space)
+            # `half` is the name of a method of modules.
+            for name, array in (
+                ("centre", unit.centre),
+                ("scale", unit.half),
+                ("limit", unit.limit),
+            ):
+                self.register_buffer(name, torch.from_numpy(array.reshape(-1)), persistent=False)
+        else:
+            raise ValueError(f"actions must be a Box or Discrete space, got {space}")
+
+    def forward(self, action: Tensor) -> Tensor:
+        if self.discrete:
+            return one_hot(action.reshape(-1).long() - self.start, self.size).to(torch.float32)
+        flat = action.reshape(len(action), -1).to(torch.float32)
+        unit = (flat - self.centre) / self.scale
+        return torch.maximum(torch.minimum(unit, self.limit), -self.limit)

@@ -1,0 +1,287 @@
+"""EMI: pay for transitions that are not linear in a space where most of them are.
+
+States and actions are embedded so that (φ(s), ψ(a)) tells φ(s') and (φ(s), φ(s')) tells ψ(a), by
+maximising mutual information without a decoder. In that space dynamics are made linear up to a
+sparse error S, φ(s') ≈ φ(s) + ψ(a) + S(s, a), and what remains unexplained is the bonus.
+
+Kim, Kim, Jeong, Levine, Song: EMI: Exploration with Mutual Information, ICML 2019.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import gymnasium
+import torch
+from torch import Tensor, nn
+
+from emi.data import Batched, IntArray, Transitions, as_tensor
+from emi.intrinsic.actions import ActionVectors
+from emi.intrinsic.information import gaussian_kl, jsd_bound, jsd_loss
+from emi.nets import Activation, linear, mlp, trunk
+
+
+@dataclass(frozen=True)
+class EMIConfig:
+    embedding_dim: int = 2
+    """d, the dimension of φ, ψ and S (paper, section 5.1)"""
+    reward: Literal["prediction_error", "diversity"] = "prediction_error"
+    """what is paid: r_e of equation 8 (EMI), or r_d of supplementary section 2 (EMI-D)"""
+    lambda_error: float = 5.0
+    """λ_error, weight of ‖S‖² (paper: 5 SparseHalfCheetah, 0.001 SwimmerGather, 100 images)"""
+    lambda_info: float = 1.0
+    """λ_info, weight of the information term (paper: 1 MuJoCo, 0.1 images)"""
+    kl_target: Literal["none", "action", "state"] = "none"
+    """embeddings held near N(0, I) (paper, section 4.2: actions, for images)"""
+    kl_weight: float = 0.0
+    """weight of that KL (authors' scripts: 0.5 images, 0.1 EMI-D on MuJoCo; not in the paper)"""
+    bandwidth: float = 5.0
+    """σ of the diversity kernel (authors' trpo_emi_mujoco.py; not in the paper)"""
+    information_term: bool = True
+    """ablation: learn without the information term"""
+    error_model: bool = True
+    """ablation: learn without the error model, S ≡ 0"""
+    state_hidden: tuple[int, ...] = (64, 32)
+    """hidden layers of φ, and of S before the action joins, for vectors (paper: as the policy)"""
+    state_activation: Activation = "tanh"
+    """their activation (paper: as the policy, hence tanh; the authors' code has ReLU)"""
+    action_hidden: int = 64
+    """hidden units of ψ, ReLU (paper)"""
+    information_hidden: tuple[int, ...] = (64, 64)
+    """hidden layers of T_S and T_A, ReLU (paper)"""
+    error_hidden: int = 256
+    """units of S after the action has joined, ReLU (paper)"""
+    learning_rate: float = 1e-3
+    """Adam step size (paper, supplementary section 1)"""
+    epochs: int = 3
+    """passes over each batch (paper, supplementary section 1)"""
+    minibatch: int = 512
+    """transitions per gradient step; an incomplete last one is dropped (paper; authors' code)"""
+
+
+class Losses(NamedTuple):
+    """The terms of equation 7 on one minibatch, unweighted, and the two information bounds."""
+
+    linear: Tensor  # ‖φ' − φ − ψ − S‖², mean over the batch
+    error: Tensor  # ‖S‖²
+    info: Tensor  # L_info
+    kl: Tensor  # KL(P_ψ ‖ N(0, I)), or of φ
+    bound_state: Tensor  # lower bound of I(φ, ψ; φ') ≤ log 4
+    bound_action: Tensor  # lower bound of I(φ, φ'; ψ) ≤ log 4
+
+
+REWARD_ROWS = 8_192  # rows per forward pass when scoring, so that large image batches fit
+KERNEL_ROWS = 512  # rows of the n × n kernel matrix held at once
+
+
+class ErrorModel(nn.Module):
+    """S(s, a): the part of a transition that is not linear. The state's features ⊕ a → 256 → d."""
+
+    def __init__(
+        self, space: gymnasium.Space, action_size: int, config: EMIConfig, rng: torch.Generator
+    ) -> None:
+        super().__init__()
+        self.state, width = trunk(
+            space, config.state_hidden, config.state_activation, rng, newest_frame=True
+        )
+        sizes = [width + action_size, config.error_hidden, config.embedding_dim]
+        self.joint = mlp(sizes, "relu", rng)
+
+    def forward(self, obs: Tensor, action: Tensor) -> Tensor:
+        return self.joint(torch.cat([self.state(obs), action], dim=1))
+
+
+def prediction_error(phi: Tensor, psi: Tensor, error: Tensor, phi_next: Tensor) -> Tensor:
+    """r_e = ‖φ(s) + ψ(a) + S(s, a) − φ(s')‖², equation 8; [n, d] each, to [n]."""
+    return (phi + psi + error - phi_next).square().sum(1)
+
+
+def crowding(phi: Tensor, reference: Tensor, bandwidth: float) -> Tensor:
+    """g(s) = 1/n Σᵢ exp(−‖φ(s) − φ(sᵢ)‖² / 2σ²); [m, d], [n, d] to [m]."""
+    scale = 1 / (bandwidth * 2**0.5)
+    a, b = phi * scale, reference * scale
+    squares = b.square().sum(1)
+    out = torch.empty(len(a), dtype=a.dtype, device=a.device)
+    for start in range(0, len(a), KERNEL_ROWS):
+        rows = a[start : start + KERNEL_ROWS]
+        distance = torch.addmm(squares, rows, b.T, alpha=-2).add_(rows.square().sum(1, True))
+        # Rounding can leave a distance to oneself slightly negative.
+        out[start : start + KERNEL_ROWS] = distance.clamp_(min=0).neg_().exp_().mean(1)
+    return out
+
+
+def diversity(phi: Tensor, phi_next: Tensor, bandwidth: float) -> Tensor:
+    """r_d = g(s) − g(s'), supplementary equation 1: paid for leaving the crowd; [n, d] to [n]."""
+    return crowding(phi, phi, bandwidth) - crowding(phi_next, phi, bandwidth)
+
+
+class EMI(nn.Module):
+    """The embeddings φ and ψ, the error model S and the statistics networks T_S and T_A.
+
+    Scalars of `learn`, means over its minibatches: `emi/loss_linear`, `emi/loss_error`,
+    `emi/loss_info` (the terms of equation 7, unweighted), `emi/loss_kl`, `emi/bound_state` and
+    `emi/bound_action` (lower bounds of the two informations, at most log 4), `emi/state_norm`,
+    `emi/action_norm` and `emi/error_norm` (mean lengths of φ, ψ and S on the last minibatch).
+    """
+
+    def __init__(
+        self,
+        observation_space: gymnasium.Space,
+        action_space: gymnasium.Space,
+        config: EMIConfig = EMIConfig(),  # noqa: B008 - frozen
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        self.config = config
+        self.generator = torch.Generator().manual_seed(seed)
+        rng, d = self.generator, config.embedding_dim
+        self.actions = ActionVectors(action_space)
+        features, width = trunk(
+            observation_space,
+            config.state_hidden,
+            config.state_activation,
+            rng,
+            newest_frame=True,
+        )
+        self.phi = nn.Sequential(*features, linear(width, d, rng))
+        self.psi = mlp([self.actions.size, config.action_hidden, d], "relu", rng)
+        self.S = ErrorModel(observation_space, self.actions.size, config, rng)
+        self.T_S = mlp([3 * d, *config.information_hidden, 1], "relu", rng)
+        self.T_A = mlp([3 * d, *config.information_hidden, 1], "relu", rng)
+        # The fused kernel does in one call what a step over thirty small tensors costs thirty for.
+        self.optimizer = torch.optim.Adam(self.parameters(), lr=config.learning_rate, fused=True)
+
+    @property
+    def learns_first(self) -> bool:
+        """Surprise is measured before the batch is learnt, diversity after (authors' code)."""
+        return self.config.reward == "diversity"
+
+    @property
+    def _device(self) -> torch.device:
+        return self.T_S[0].weight.device  # type: ignore[return-value]
+
+    def embed_state(self, obs: Batched) -> Tensor:
+        """φ(s): [n, *observation] to [n, d]."""
+        with torch.no_grad():
+            return torch.cat([self.phi(part) for part in self._parts(obs)])
+
+    def embed_action(self, action: Batched) -> Tensor:
+        """ψ(a): [n, *action] to [n, d]."""
+        with torch.no_grad():
+            return self.psi(self.actions(as_tensor(action, self._device)))
+
+    def error(self, obs: Batched, action: Batched) -> Tensor:
+        """S(s, a): [n, *observation], [n, *action] to [n, d]; zero without the error model."""
+        with torch.no_grad():
+            vectors = self.actions(as_tensor(action, self._device))
+            if not self.config.error_model:
+                return vectors.new_zeros(len(vectors), self.config.embedding_dim)
+            parts = zip(self._parts(obs), vectors.split(REWARD_ROWS), strict=True)
+            return torch.cat([self.S(part, a) for part, a in parts])
+
+    def reward(self, batch: Transitions) -> Tensor:
+        phi, phi_next = self.embed_state(batch.obs), self.embed_state(batch.next_obs)
+        if self.config.reward == "diversity":
+            return diversity(phi, phi_next, self.config.bandwidth)
+        psi = self.embed_action(batch.action)
+        return prediction_error(phi, psi, self.error(batch.obs, batch.action), phi_next)
+
+    def learn(self, batch: Transitions) -> dict[str, float]:
+        history = []
+        for rows in self._minibatches(len(batch)):
+            part = batch[rows]
+            losses, norms = self.losses(
+                as_tensor(part.obs, self._device),
+                self.actions(as_tensor(part.action, self._device)),
+                as_tensor(part.next_obs, self._device),
+            )
+            self.optimizer.zero_grad()
+            self.objective(losses).backward()
+            self.optimizer.step()
+            history.append(torch.stack(losses).detach())
+        linear, error, info, kl, bound_state, bound_action = torch.stack(history).mean(0).tolist()
+        state_norm, action_norm, error_norm = norms.tolist()
+        return {
+            "emi/loss_linear": linear,
+            "emi/loss_error": error,
+            "emi/loss_info": info,
+            "emi/loss_kl": kl,
+            "emi/bound_state": bound_state,
+            "emi/bound_action": bound_action,
+            "emi/state_norm": state_norm,
+            "emi/action_norm": action_norm,
+            "emi/error_norm": error_norm,
+        }
+
+    def losses(self, obs: Tensor, action: Tensor, next_obs: Tensor) -> tuple[Losses, Tensor]:
+        """The terms on one minibatch of m, and the mean norms of φ, ψ and S, [3].
+
+        `action` is as `ActionVectors` gives it. The first half of the minibatch is the joint
+        sample D; D_s and D_a take φ(s') and ψ(a) from the second half (supplementary section 3).
+        """
+        config, m = self.config, len(obs)
+        phi, phi_next = self.phi(torch.cat([obs, next_obs])).split(m)
+        psi = self.psi(action)
+        zero = phi.new_zeros(())
+
+        error = self.S(obs, action) if config.error_model else torch.zeros_like(phi)
+        linear_loss = prediction_error(phi, psi, error, phi_next).mean()
+        error_loss = error.square().sum(1).mean()
+
+        bound_state = bound_action = info = zero
+        half = m // 2
+        if config.information_term and half > 0:
+            s, a, n = phi[:half], psi[:half], phi_next[:half]
+            other_a, other_n = psi[half : 2 * half], phi_next[half : 2 * half]
+            d = torch.cat([s, a, n], 1)
+            d_s, d_a = torch.cat([s, a, other_n], 1), torch.cat([s, other_a, n], 1)
+            loss_state = jsd_loss(*self.T_S(torch.cat([d, d_s])).flatten().split(half))
+            loss_action = jsd_loss(*self.T_A(torch.cat([d, d_a])).flatten().split(half))
+            info = loss_state + loss_action
+            bound_state, bound_action = jsd_bound(loss_state), jsd_bound(loss_action)
+
+        match config.kl_target:
+            case "action":
+                kl = gaussian_kl(psi)
+            case "state":
+                kl = gaussian_kl(phi)
+            case "none":
+                kl = zero
+        losses = Losses(linear_loss, error_loss, info, kl, bound_state, bound_action)
+        with torch.no_grad():
+            norms = torch.stack([x.norm(dim=1).mean() for x in (phi, psi, error)])
+        return losses, norms
+
+    def objective(self, losses: Losses) -> Tensor:
+        """Equation 7 with its weights, and the KL regulariser of section 4.2."""
+        config = self.config
+        return (
+            losses.linear
+            + config.lambda_error * losses.error
+            + config.lambda_info * losses.info
+            + config.kl_weight * losses.kl
+        )
+
+    def _parts(self, obs: Batched) -> Iterator[Tensor]:
+        for start in range(0, len(obs), REWARD_ROWS):
+            yield as_tensor(obs[start : start + REWARD_ROWS], self._device)
+
+    def _minibatches(self, n: int) -> Iterator[IntArray]:
+        size = min(self.config.minibatch, n)
+        for _ in range(self.config.epochs):
+            order = torch.randperm(n, generator=self.generator).numpy()
+            yield from (order[i : i + size] for i in range(0, n - size + 1, size))
+
+    def get_extra_state(self) -> dict[str, Any]:
+        return {
+            "optimizer": self.optimizer.state_dict(),
+            "generator": self.generator.get_state(),
+        }
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        # A copy, or two models would share Adam's moments.
+        self.optimizer.load_state_dict(copy.deepcopy(state["optimizer"]))
+        self.generator.set_state(state["generator"])

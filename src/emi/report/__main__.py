@@ -1,0 +1,64 @@
+"""Commit finished runs, and rebuild figure and table from committed ones.
+
+python -m emi.report collect RUN… --into results/sparse_half_cheetah
+python -m emi.report draw results/sparse_half_cheetah
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from emi.report.curves import draw_learning_curves
+from emi.report.load import Run, collect, load_runs
+from emi.report.paper_values import METHOD_ORDER
+from emi.report.tables import return_table
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m emi.report",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(required=True, dest="command")
+    to_collect = commands.add_parser("collect", help="copy finished runs into results/")
+    to_collect.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="a run directory")
+    to_collect.add_argument("--into", required=True, type=Path, metavar="results/EXPERIMENT")
+    to_draw = commands.add_parser("draw", help="write learning_curves.png, .svg and table.md")
+    to_draw.add_argument("experiment", type=Path, metavar="results/EXPERIMENT")
+    to_draw.add_argument("--out", type=Path, metavar="DIR", help="default: the experiment's folder")
+    options = parser.parse_args(arguments)
+    try:
+        if options.command == "collect":
+            written = collect(options.runs, options.into)
+        else:
+            written = draw(options.experiment, options.out or options.experiment)
+    except (ValueError, OSError) as error:
+        print(f"emi.report: {error}", file=sys.stderr)
+        return 2
+    for path in written:
+        print(path)
+    return 0
+
+
+def draw(experiment: Path, out: Path) -> list[Path]:
+    """Figure and table of all runs below `experiment`, written into `out`."""
+    grid = by_env_and_method(load_runs(experiment))
+    out.mkdir(parents=True, exist_ok=True)
+    table = out / "table.md"
+    parts = (f"**{env}**\n\n{return_table(env, methods)}" for env, methods in grid.items())
+    table.write_text("\n".join(parts), encoding="utf-8")
+    return [*draw_learning_curves(grid, out / "learning_curves"), table]
+
+
+def by_env_and_method(runs: list[Run]) -> dict[str, dict[str, list[Run]]]:
+    """Runs by environment and method, the methods in the paper's order, unknown ones last."""
+    order = {method: place for place, method in enumerate(METHOD_ORDER)}
+    grid: dict[str, dict[str, list[Run]]] = {}
+    for run in sorted(runs, key=lambda run: (run.env, order.get(run.method, len(order)))):
+        grid.setdefault(run.env, {}).setdefault(run.method, []).append(run)
+    return grid
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,151 @@
+"""Runs as files: read a run directory or a committed result, and commit a finished run.
+
+A run directory holds `config.json`, `provenance.json` and `metrics.csv`. A committed run holds the
+same three, the last one compressed, at `results/<experiment>/<env>/<method>/seed<seed>/`, and has a
+row in `results/MANIFEST.csv`.
+"""
+
+import csv
+import gzip
+import json
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+MANIFEST_COLUMNS = ("run", "commit", "command", "seed", "machine", "minutes")
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run as its files tell it; every column of `metrics` is float64 [iterations]."""
+
+    env: str
+    method: str
+    seed: int
+    steps: int  # asked for in the config, not necessarily reached
+    config: dict[str, Any]
+    provenance: dict[str, Any]
+    metrics: dict[str, npt.NDArray[np.float64]]
+
+    @property
+    def finished(self) -> bool:
+        iterations = math.ceil(self.steps / self.config["steps_per_iteration"])
+        return len(self.metrics["iteration"]) >= iterations
+
+    def final_return(self, iterations: int = 1) -> float:
+        """Mean of `return_mean` over the last `iterations` iterations."""
+        return float(self.metrics["return_mean"][-iterations:].mean())
+
+
+def load_run(directory: Path) -> Run:
+    """Reads a run directory or a committed run."""
+    if not (directory / "config.json").exists():
+        raise ValueError(f"{directory} holds no run: there is no config.json in it")
+    config = _read_json(directory / "config.json")
+    return Run(
+        env=config["env"],
+        method=config["method"],
+        seed=config["seed"],
+        steps=config["steps"],
+        config=config,
+        provenance=_read_json(directory / "provenance.json"),
+        metrics=_parse_metrics(_read_metrics(directory).decode()),
+    )
+
+
+def load_runs(root: Path) -> list[Run]:
+    """All runs below `root`, ordered by environment, method and seed."""
+    directories = sorted({path.parent for path in root.rglob("metrics.csv*")})
+    if not directories:
+        raise ValueError(f"no runs below {root}: give a folder that holds metrics.csv files")
+    runs = [load_run(directory) for directory in directories]
+    return sorted(runs, key=lambda run: (run.env, run.method, run.seed))
+
+
+def collect(run_directories: Iterable[Path], experiment: Path) -> list[Path]:
+    """Copies finished runs into `experiment`, a folder of results/, each with its manifest row.
+
+    The same run gives the same bytes, so collecting twice changes nothing. All runs are read before
+    the first is written: one that is unfinished stops the whole call with nothing changed.
+    """
+    runs = [(directory, load_run(directory)) for directory in run_directories]
+    for directory, run in runs:
+        if not run.finished:
+            raise ValueError(
+                f"{directory} has not reached its {run.steps} steps: "
+                f"finish it with 'emi resume {directory}'"
+            )
+
+    manifest = experiment.parent / "MANIFEST.csv"
+    rows = _read_manifest(manifest)
+    targets = []
+    for directory, run in runs:
+        env = run.env.replace(":", "-").replace("/", "-")  # `gym:Ant-v5` is no folder name
+        target = experiment / env / run.method / f"seed{run.seed}"
+        target.mkdir(parents=True, exist_ok=True)
+        for name in ("config.json", "provenance.json"):
+            (target / name).write_bytes((directory / name).read_bytes())
+        # A fixed time stamp and no file name in the header: the bytes depend on the content alone.
+        compressed = gzip.compress(_read_metrics(directory), mtime=0)
+        (target / "metrics.csv.gz").write_bytes(compressed)
+        key = target.relative_to(experiment.parent).as_posix()
+        rows[key] = _manifest_row(key, run)
+        targets.append(target)
+    _write_manifest(manifest, rows)
+    return targets
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(path.read_text())
+    return content
+
+
+def _read_metrics(directory: Path) -> bytes:
+    plain = directory / "metrics.csv"
+    if plain.exists():
+        return plain.read_bytes()
+    return gzip.decompress((directory / "metrics.csv.gz").read_bytes())
+
+
+def _parse_metrics(text: str) -> dict[str, npt.NDArray[np.float64]]:
+    # What follows the last line break is a row that a live run is still writing.
+    header, *rows = csv.reader(text.rpartition("\n")[0].splitlines())
+    table = np.array(rows, dtype=np.float64).reshape(len(rows), len(header))
+    return dict(zip(header, table.T, strict=True))
+
+
+def _manifest_row(key: str, run: Run) -> dict[str, str]:
+    """A run that was stopped and resumed has several starts: the first command, every commit."""
+    starts = run.provenance["starts"]
+    machine = starts[0]["machine"]
+    return {
+        "run": key,
+        "commit": " ".join(dict.fromkeys(_commit(start) for start in starts)),
+        "command": starts[0]["command"],
+        "seed": str(run.seed),
+        "machine": f"{machine['cpu']}, {machine['cores']} cores",
+        "minutes": f"{run.metrics['seconds'][-1] / 60:.1f}",
+    }
+
+
+def _commit(start: dict[str, Any]) -> str:
+    return (start["commit"] or "unknown") + ("+modified" if start["modified"] else "")
+
+
+def _read_manifest(path: Path) -> dict[str, dict[str, str]]:
+    if not path.exists():
+        return {}
+    with path.open(newline="") as file:
+        return {row["run"]: row for row in csv.DictReader(file)}
+
+
+def _write_manifest(path: Path, rows: dict[str, dict[str, str]]) -> None:
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, MANIFEST_COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows[key] for key in sorted(rows))

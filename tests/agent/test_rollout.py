@@ -1,0 +1,82 @@
+"""The collector against an oracle world, in all of Gymnasium's autoreset modes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from gymnasium.vector import AutoresetMode
+from oracle import OracleVectorEnv
+
+from emi.agent.policy import PolicyConfig, make_policy
+from emi.agent.rollout import collect
+from emi.data import Rollout
+
+
+def run(mode: AutoresetMode, steps: int, num_envs: int = 7, seed: int = 0) -> Rollout:
+    envs = OracleVectorEnv(num_envs, mode)
+    policy = make_policy(
+        envs.single_observation_space,
+        envs.single_action_space,
+        PolicyConfig(hidden=(2,)),
+        torch.Generator().manual_seed(0),
+    )
+    return collect(envs, policy, steps, np.random.default_rng(0), seed)
+
+
+@pytest.mark.parametrize("mode", AutoresetMode)
+def test_no_triple_crosses_an_episode(mode: AutoresetMode) -> None:
+    rollout = run(mode, steps=100_000)
+    batch = rollout.transitions(lambda action: action)
+    obs, next_obs = batch.obs[:], batch.next_obs[:]
+    assert len(batch) == rollout.steps
+    np.testing.assert_array_equal(next_obs[:, 0], obs[:, 0])
+    np.testing.assert_array_equal(next_obs[:, 1], obs[:, 1] + 1)
+    np.testing.assert_array_equal(rollout.flat(rollout.clock), obs[:, 1])
+    # Episodes were many, and each end was seen: terminated, truncated, and both.
+    flags = {(bool(t), bool(e)) for t, e in zip(*map(np.ravel, ends(rollout)), strict=True)}
+    assert flags == {(False, False), (True, False), (False, True), (True, True)}
+    assert len(rollout.episode_returns) == rollout.ended.sum() > 10_000
+
+
+def ends(rollout: Rollout) -> tuple[np.ndarray, np.ndarray]:
+    return rollout.terminated, rollout.truncated
+
+
+@pytest.mark.parametrize("mode", AutoresetMode)
+def test_returns_are_those_of_whole_episodes(mode: AutoresetMode) -> None:
+    rollout = run(mode, steps=2_000)
+    # An episode of length L pays 0 + 1 + … + (L − 1).
+    lengths = rollout.clock[rollout.ended] + 1
+    np.testing.assert_array_equal(rollout.episode_returns, lengths * (lengths - 1) / 2)
+    assert rollout.flat(rollout.reward).min() == 0
+
+
+def test_next_step_mode_masks_exactly_the_resetting_steps() -> None:
+    rollout = run(AutoresetMode.NEXT_STEP, steps=2_000)
+    expected = np.ones_like(rollout.valid)
+    expected[1:] = ~rollout.ended[:-1]
+    np.testing.assert_array_equal(rollout.valid, expected)
+    assert not rollout.valid.all()
+    assert not rollout.ended[~rollout.valid].any()
+
+
+@pytest.mark.parametrize("mode", [AutoresetMode.SAME_STEP, AutoresetMode.DISABLED])
+def test_other_modes_waste_no_step(mode: AutoresetMode) -> None:
+    assert run(mode, steps=2_000).steps == 2_002  # 286 steps of 7 environments
+
+
+def test_the_seed_decides() -> None:
+    first, again, other = (run(AutoresetMode.SAME_STEP, 500, seed=s) for s in (1, 1, 2))
+    np.testing.assert_array_equal(first.terminated, again.terminated)
+    assert (first.terminated != other.terminated).any()
+
+
+def test_an_environment_that_hides_its_autoreset_mode_is_refused() -> None:
+    envs = OracleVectorEnv(2, AutoresetMode.SAME_STEP)
+    envs.metadata = {}
+    policy = make_policy(
+        envs.single_observation_space, envs.single_action_space, PolicyConfig(), torch.Generator()
+    )
+    with pytest.raises(ValueError, match="autoreset_mode"):
+        collect(envs, policy, 10, np.random.default_rng(0), 0)

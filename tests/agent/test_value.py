@@ -1,0 +1,108 @@
+"""Value functions: what they represent exactly, and that their whole state is kept."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from gymnasium.spaces import Box
+
+from emi.agent.value import (
+    LinearFeatureValue,
+    NetworkValue,
+    ValueConfig,
+    explained_variance,
+    features,
+    make_value,
+)
+from emi.data import Rows
+
+VECTOR = Box(-np.inf, np.inf, (2,))
+IMAGE = Box(0, 255, (52, 52), np.uint8)
+
+
+def rows(array: np.ndarray) -> Rows:
+    return Rows(array, np.arange(len(array)))
+
+
+def test_features_are_those_of_the_linear_baseline() -> None:
+    out = features(np.array([[3.0, -20.0]]), np.array([200]))
+    np.testing.assert_array_equal(out, [[3, -10, 9, 100, 2, 4, 8, 1]])
+
+
+def test_linear_recovers_a_function_of_its_features_and_starts_at_zero() -> None:
+    rng = np.random.default_rng(0)
+    obs, clock = rng.normal(size=(300, 2)).astype(np.float32), rng.integers(0, 500, 300)
+    target = 2 * obs[:, 0].astype(float) - obs[:, 1].astype(float) ** 2 + 0.03 * clock - 1
+    value = make_value(VECTOR, ValueConfig(), torch.Generator())
+    assert isinstance(value, LinearFeatureValue)
+    np.testing.assert_array_equal(value.predict(rows(obs), clock), np.zeros(300))
+    value.fit(rows(obs), clock, target, rng)
+    np.testing.assert_allclose(value.predict(rows(obs), clock), target, atol=1e-4)
+
+
+def test_linear_survives_constant_observations() -> None:
+    value = make_value(VECTOR, ValueConfig(), torch.Generator())
+    obs = np.ones((50, 2), np.float32)
+    value.fit(rows(obs), np.zeros(50, np.int64), np.full(50, 7.0), np.random.default_rng(0))
+    np.testing.assert_allclose(value.predict(rows(obs), np.zeros(50, np.int64)), 7.0, atol=1e-3)
+
+
+@pytest.mark.parametrize("space", [VECTOR, IMAGE])
+def test_network_learns(space: Box) -> None:
+    rng = np.random.default_rng(0)
+    if space is VECTOR:
+        obs = rng.normal(size=(256, 2)).astype(np.float32)
+        target = obs[:, 0].astype(float)
+    else:
+        level = rng.integers(0, 256, 256)
+        obs = np.broadcast_to(level[:, None, None], (256, 52, 52)).astype(np.uint8)
+        target = level / 128 - 1
+    config = ValueConfig(kind="network", epochs=20, minibatch=32)
+    value = make_value(space, config, torch.Generator().manual_seed(0))
+    clock = np.zeros(256, np.int64)
+    before = np.mean((value.predict(rows(obs), clock) - target) ** 2)
+    value.fit(rows(obs), clock, target, rng)
+    assert np.mean((value.predict(rows(obs), clock) - target) ** 2) < 0.1 * before
+
+
+def test_network_state_includes_the_optimizer() -> None:
+    obs, clock = np.random.default_rng(0).normal(size=(64, 2)).astype(np.float32), np.arange(64)
+    config = ValueConfig(kind="network", minibatch=16)
+
+    def fit(value: NetworkValue, seed: int) -> None:
+        value.fit(rows(obs), clock, obs[:, 0].astype(float), np.random.default_rng(seed))
+
+    first = NetworkValue(VECTOR, config, torch.Generator().manual_seed(0))
+    fit(first, 0)
+    second = NetworkValue(VECTOR, config, torch.Generator().manual_seed(9))
+    second.load_state_dict(first.state_dict())
+    fit(first, 1)
+    fit(second, 1)
+    for a, b in zip(first.parameters(), second.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_a_batch_smaller_than_a_minibatch_is_still_learnt_from() -> None:
+    value = NetworkValue(VECTOR, ValueConfig(kind="network"), torch.Generator().manual_seed(0))
+    before = value.head.weight.clone()
+    value.fit(
+        rows(np.ones((1, 2), np.float32)),
+        np.zeros(1, np.int64),
+        np.ones(1),
+        np.random.default_rng(0),
+    )
+    assert not torch.equal(before, value.head.weight)
+
+
+def test_images_need_the_network() -> None:
+    with pytest.raises(ValueError, match=r"value\.kind=network"):
+        make_value(IMAGE, ValueConfig(), torch.Generator())
+
+
+def test_explained_variance() -> None:
+    target = np.array([1.0, 2.0, 3.0])
+    assert explained_variance(target, target) == 1
+    assert explained_variance(np.zeros(3), target) == 0
+    assert explained_variance(-target, target) == -3
+    assert explained_variance(target, np.ones(3)) == 0

@@ -1,0 +1,79 @@
+"""The two commands of `python -m emi.report`, from run directories to figure and table."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+from run_files import write_run
+
+from emi.report import curves
+from emi.report.__main__ import main
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    rise = np.linspace(0, 280, 20)
+    runs = [
+        write_run(tmp_path / "runs" / f"{method}{seed}", gain * rise, method=method, seed=seed)
+        for method, gain in (("trpo", 0.0), ("vime", 0.5), ("emi", 1.0), ("emi-d", 0.1))
+        for seed in range(3)
+    ]
+    experiment = tmp_path / "results" / "sparse_half_cheetah"
+    assert main(["collect", *map(str, runs), "--into", str(experiment)]) == 0
+    return experiment
+
+
+def test_draw_writes_figure_and_table_in_the_papers_order(
+    results: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capsys.readouterr()
+    assert main(["draw", str(results)]) == 0
+    names = ["learning_curves.png", "learning_curves.svg", "table.md"]
+    assert capsys.readouterr().out.split() == [str(results / name) for name in names]
+    assert (results / names[0]).read_bytes().startswith(b"\x89PNG")
+    table = (results / "table.md").read_text().splitlines()
+    methods = [line.split(" | ")[0].removeprefix("| ") for line in table[4:]]
+    assert methods == ["EMI", "EMI-D", "VIME", "TRPO"]
+
+
+def test_drawing_twice_gives_the_same_bytes(results: Path, tmp_path: Path) -> None:
+    for out in ("first", "second"):
+        assert main(["draw", str(results), "--out", str(tmp_path / out)]) == 0
+    first, second = (
+        {path.name: path.read_bytes() for path in (tmp_path / out).iterdir()}
+        for out in ("first", "second")
+    )
+    assert len(first) == 3
+    assert first == second
+
+
+def test_a_panel_shows_seeds_mean_band_and_the_papers_value(
+    results: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    figures: list[Figure] = []
+    monkeypatch.setattr(curves, "_save", lambda figure, stem: figures.append(figure) or [])
+    main(["draw", str(results)])
+    panels = figures[0].axes
+    assert [panel.get_title() for panel in panels] == [
+        "EMI, 3 seeds",
+        "EMI-D, 3 seeds",
+        "VIME, 3 seeds",
+        "TRPO, 3 seeds",
+    ]
+    *seeds, mean, paper = panels[0].lines
+    assert len(seeds) == 3
+    assert mean.get_xdata()[-1] == pytest.approx(0.1)  # 20 iterations of 5,000 steps, in millions
+    assert mean.get_ydata()[-1] == pytest.approx(280)
+    assert list(paper.get_ydata()) == [218.1, 218.1]
+    assert paper.get_linestyle() == "--"
+    assert panels[0].texts[0].get_text() == "paper 218.1"
+    assert len(panels[1].lines) == 4  # no value of EMI-D in the paper
+    assert panels[0].get_ylim() == panels[3].get_ylim()
+
+
+def test_errors_are_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["draw", str(tmp_path / "nowhere")]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("emi.report: no runs below ")
+    assert error.count("\n") == 1

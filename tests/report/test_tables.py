@@ -1,0 +1,70 @@
+from pathlib import Path
+
+from run_files import write_run
+
+from emi.report.load import Run, load_run
+from emi.report.paper_values import METHOD_ORDER, PAPER, TITLES
+from emi.report.tables import return_table
+
+
+def finished_run(directory: Path, method: str, seed: int, final: float) -> Run:
+    return load_run(write_run(directory, [0.0] * 9 + [final], method=method, seed=seed))
+
+
+def cells(line: str) -> list[str]:
+    return [cell.strip() for cell in line.strip("|").split("|")]
+
+
+def test_every_column_by_hand(tmp_path: Path) -> None:
+    finals = [0.0, 50.0, 51.0, 300.0]
+    runs = [finished_run(tmp_path / f"{k}", "emi", k, final) for k, final in enumerate(finals)]
+    trpo = [finished_run(tmp_path / "trpo", "trpo", 0, 0.0)]
+    header, _, emi, plain = return_table(
+        "SparseHalfCheetah", {"emi": runs, "trpo": trpo}
+    ).splitlines()
+    assert cells(header) == [
+        "method",
+        "seeds",
+        "final return, mean [95 % CI]",
+        "IQM",
+        "mean of the last 10 iterations",
+        "solved (final return > 50) [95 % CI]",
+        "paper",
+    ]
+    row = cells(emi)
+    assert row[:2] == ["EMI", "4"]
+    assert row[2].startswith("100.2 [")  # 401 / 4
+    assert row[3:] == ["50.5", "10.0", "2/4 [0.15, 0.85]", "218.1"]
+    solved = "0/1 [0.00, 0.79]"
+    assert cells(plain) == ["TRPO", "1", "0.0 [0.0, 0.0]", "0.0", "0.0", solved, "0.0"]
+
+
+def test_a_method_without_a_number_in_the_paper_gets_a_dash(tmp_path: Path) -> None:
+    runs = [finished_run(tmp_path / "run", "emi-d", 0, 1.0)]
+    assert cells(return_table("SparseHalfCheetah", {"emi-d": runs}).splitlines()[2])[-1] == "–"
+
+
+def test_an_unknown_environment_has_no_solve_rate(tmp_path: Path) -> None:
+    runs = [finished_run(tmp_path / "run", "emi", 0, 1.0)]
+    header, _, row = return_table("gym:Ant-v5", {"emi": runs}).splitlines()
+    assert "final return >" not in header
+    assert cells(row)[-2:] == ["–", "–"]
+
+
+def test_unfinished_runs_are_named_below_the_table(tmp_path: Path) -> None:
+    run = load_run(write_run(tmp_path / "run", [1.0], seed=3, iterations=2))
+    table = return_table("SparseHalfCheetah", {"emi": [run]})
+    assert "Not finished: emi, seed 3, 5000 of 10000 steps." in table
+
+
+def test_the_papers_values_have_an_order_and_a_title() -> None:
+    assert set(METHOD_ORDER) == set(TITLES)
+    assert PAPER["SparseHalfCheetah"].returns == {
+        "emi": 218.1,
+        "ex2": 153.7,
+        "icm": 1.4,
+        "rnd": 3.4,
+        "ae-simhash": 0.5,
+        "vime": 98.0,
+        "trpo": 0.0,
+    }
