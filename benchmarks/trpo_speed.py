@@ -12,7 +12,6 @@ import os
 import platform
 import resource
 import statistics
-import sys
 import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
@@ -74,7 +73,9 @@ def sb3(*, own_physics: bool, cheap_critic: bool = False, threads: int) -> Train
         },
         seed=0,
         device="cpu",
-        **({"n_critic_updates": 1, "batch_size": BATCH} if cheap_critic else {}),
+        # Defaults: 10 passes in minibatches of 128; 125 is the nearest that divides the batch.
+        n_critic_updates=1 if cheap_critic else 10,
+        batch_size=BATCH if cheap_critic else 125,
     )
 
     def train(iterations: int) -> None:
@@ -115,8 +116,10 @@ def as_sb3_vec_env(envs: Any) -> Any:
         def set_attr(self, name: str, value: Any, indices: Any = None) -> None:
             raise AttributeError(f"{name} cannot be set here")
 
-        def env_method(self, name: str, *args: Any, indices: Any = None, **kwargs: Any) -> list:
-            raise AttributeError(f"{name} cannot be called here")
+        def env_method(
+            self, method_name: str, *args: Any, indices: Any = None, **kwargs: Any
+        ) -> Any:
+            raise AttributeError(f"{method_name} cannot be called here")
 
         def env_is_wrapped(self, wrapper: type, indices: Any = None) -> list[bool]:
             return [False] * envs.num_envs
@@ -124,15 +127,17 @@ def as_sb3_vec_env(envs: Any) -> Any:
     return OurVecEnv()
 
 
-OUR_TRPO, OUR_EMI = "emi: TRPO", "emi: EMI"
-SB3_BOUND = "sb3: TRPO, our physics, critic of one step"
-CONTENDERS: dict[str, Callable[..., Train]] = {
-    OUR_TRPO: functools.partial(ours, "trpo"),
-    OUR_EMI: functools.partial(ours, "emi"),
-    "emi: TRPO, value network": functools.partial(ours, "trpo", "value.kind=network"),
-    "sb3: TRPO": functools.partial(sb3, own_physics=False),
-    "sb3: TRPO, our physics": functools.partial(sb3, own_physics=True),
-    SB3_BOUND: functools.partial(sb3, own_physics=True, cheap_critic=True),
+OURS: dict[str, Callable[..., Train]] = {
+    "emi, TRPO": functools.partial(ours, "trpo"),
+    "emi, EMI": functools.partial(ours, "emi"),
+    "emi, TRPO, value network": functools.partial(ours, "trpo", "value.kind=network"),
+}
+RIVALS: dict[str, Callable[..., Train]] = {
+    "sb3, TRPO": functools.partial(sb3, own_physics=False),
+    "sb3, TRPO, our physics": functools.partial(sb3, own_physics=True),
+    "sb3, TRPO, our physics, 1 critic step": functools.partial(
+        sb3, own_physics=True, cheap_critic=True
+    ),
 }
 
 
@@ -148,38 +153,36 @@ def work(make: Callable[..., Train], threads: int, orders: Connection) -> None:
     orders.send(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)  # MB on Linux
 
 
-def measure(names: list[str], threads: int, rounds: int, iterations: int) -> None:
+def measure(
+    threads: int, rounds: int, iterations: int
+) -> tuple[dict[str, list[float]], dict[str, float]]:
+    """Steps per second of every round, and the peak memory in MB, by contender."""
     context = multiprocessing.get_context("spawn")
     lines: dict[str, Connection] = {}
-    for name in names:
+    for name, make in (OURS | RIVALS).items():
         lines[name], orders = context.Pipe()
-        context.Process(target=work, args=(CONTENDERS[name], threads, orders), daemon=True).start()
+        context.Process(target=work, args=(make, threads, orders), daemon=True).start()
         lines[name].recv()  # one warm-up at a time
-    speeds: dict[str, list[float]] = {name: [] for name in names}
+    speeds: dict[str, list[float]] = {name: [] for name in lines}
     for _ in range(rounds):
         for name, line in lines.items():
             line.send(iterations)
             speeds[name].append(line.recv())
             time.sleep(0.3)  # idle worker threads spin for a moment before they sleep
-    memory = {}
-    for name, line in lines.items():
+    for line in lines.values():
         line.send(0)
-        memory[name] = line.recv()
-    medians = {name: statistics.median(values) for name, values in speeds.items()}
+    return speeds, {name: line.recv() for name, line in lines.items()}
 
-    print(f"{'':44s} {'steps/s':>9s} {'lowest':>9s} {'highest':>9s} {'peak MB':>8s}")
+
+def show(speeds: dict[str, list[float]], memory: dict[str, float]) -> None:
+    medians = {name: statistics.median(values) for name, values in speeds.items()}
+    print(f"{'':38s} {'steps/s':>8s} {'lowest':>8s} {'highest':>8s} {'peak MB':>8s}")
     for name, values in speeds.items():
-        print(
-            f"{name:44s} {medians[name]:9,.0f} {min(values):9,.0f} {max(values):9,.0f}"
-            f" {memory[name]:8,.0f}"
-        )
-    rivals = {n: v for n, v in medians.items() if n.startswith("sb3") and n != SB3_BOUND}
-    if rivals:
-        best = max(rivals, key=lambda name: rivals[name])
-        print(f"\nRatio to the faster of sb3's ({best}):")
-        for name in names:
-            if name.startswith("emi"):
-                print(f"  {name:26s} {medians[name] / rivals[best]:5.1f}×")
+        numbers = (medians[name], min(values), max(values), memory[name])
+        print(f"{name:38s}", *(f"{number:8,.0f}" for number in numbers))
+    for rival in RIVALS:
+        ratios = (f"{name} {medians[name] / medians[rival]:.1f}×" for name in OURS)
+        print(f"\nbeside {rival}:\n  {';  '.join(ratios)}")
 
 
 def machine() -> str:
@@ -197,11 +200,13 @@ def main() -> None:
     parser.add_argument("--iterations", type=int, default=4, help="iterations in a round")
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="default: all cores")
     options = parser.parse_args()
-    print(f"{machine()}\nPython {platform.python_version()}, {options.threads} threads, "
-          f"{options.rounds} rounds of {options.iterations} × {BATCH:,} steps, "
-          f"{NUM_ENVS} environments\n")
-    measure(list(CONTENDERS), options.threads, options.rounds, options.iterations)
+    print(f"{machine()}, load {os.getloadavg()[0]:.1f} before the start")
+    print(
+        f"Python {platform.python_version()}, threads: {options.threads}, rounds:", options.rounds
+    )
+    print(f"A round is {options.iterations} × {BATCH:,} steps in {NUM_ENVS} environments.\n")
+    show(*measure(options.threads, options.rounds, options.iterations))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -52,14 +52,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         if os.environ.get("EMI_TRACEBACK"):
             raise
-        code = _exit_code(error)
-        if code is None:
+        expected = _exit_code(error)
+        if expected is None:
             return _complain(
                 f"this is a bug in emi: {type(error).__name__}: {error}"
                 " (set EMI_TRACEBACK=1 to see where)",
                 FAILED,
             )
-        return _complain(str(error), code)
+        return _complain(str(error), expected)
 
 
 def _complain(sentence: str, code: int) -> int:
@@ -73,12 +73,12 @@ def _exit_code(error: Exception) -> int | None:
         return BAD_INPUT
     if "emi.experiment.config" not in sys.modules:
         return None
+    from emi.data import NotFiniteError
     from emi.experiment.checkpoint import CheckpointError
     from emi.experiment.config import ConfigError
     from emi.experiment.metrics_file import MetricsError
     from emi.experiment.run import RunError
     from emi.experiment.run_directory import RunDirectoryError
-    from emi.experiment.train import NotFiniteError
     from emi.experiment.watch import WatchError
 
     if isinstance(error, ConfigError | RunDirectoryError):
@@ -248,15 +248,13 @@ def _run_in(config: "TrainConfig", out: Path, resume: bool, typed: list[str]) ->
 
 
 def _finish(outcome: "Outcome") -> int:
-    from emi.experiment.run import resume_command
-
     if outcome.complete:
-        print(f"complete: {outcome.iterations} iterations in {outcome.path}")
+        print(f"complete: {outcome.iterations} iterations in {outcome.directory.path}")
         return 0
     assert outcome.stopped_by is not None, "a run ends complete or by a signal"
     return _complain(
         f"stopped at iteration {outcome.iteration} of {outcome.iterations}:"
-        f" go on with '{resume_command(outcome.path)}'",
+        f" go on with: {outcome.directory.resume_command}",
         128 + outcome.stopped_by,
     )
 

@@ -90,6 +90,17 @@ def as_tensor(array: Batched, device: torch.device | str = "cpu") -> Tensor:
     return torch.as_tensor(array[:] if isinstance(array, Rows) else array, device=device)
 
 
+class NotFiniteError(RuntimeError):
+    """Something became NaN or infinite; the message names it."""
+
+
+def check_finite(name: str, array: Array) -> None:
+    """Raise NotFiniteError if any entry is NaN or infinite."""
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        what = "NaN" if np.isnan(array).any() else "infinite"
+        raise NotFiniteError(f"{name} became {what}")
+
+
 @dataclass(frozen=True)
 class Rollout:
     """`steps` of `envs` environments: what one iteration learns from.

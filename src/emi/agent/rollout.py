@@ -8,7 +8,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from emi.agent.policy import AnyPolicy
-from emi.data import Array, Rollout
+from emi.data import Array, Rollout, check_finite
 
 
 def autoreset_mode(envs: VectorEnv) -> AutoresetMode:
@@ -52,6 +52,7 @@ def collect(
     act = policy.actor(rng)
     obs, _ = envs.reset(seed=seed)
     for t in range(length):
+        check_finite("observation", obs)  # before the policy turns it into an action
         pool[t] = obs
         clock[t] = age
         action = act(obs)
@@ -79,11 +80,15 @@ def collect(
         else:
             final_obs.extend(np.array(obs[i], dtype) for i in which)
             obs, _ = envs.reset(options={"reset_mask": ended})
+    check_finite("observation", obs)
     pool[length] = obs
 
     rows = pool.reshape(-1, *pool.shape[2:])
+    if final_obs:
+        check_finite("observation", np.stack(final_obs))
+        rows = np.concatenate([rows, np.stack(final_obs)])
     return Rollout(
-        pool=np.concatenate([rows, np.stack(final_obs)]) if final_obs else rows,
+        pool=rows,
         index=row_of[:-1],
         next_index=next_index,
         action=np.stack(actions),

@@ -155,6 +155,14 @@ def validate(config: TrainConfig) -> None:
             ("intrinsic.lambda_info", emi.lambda_info),
             ("intrinsic.kl_weight", emi.kl_weight),
         ]
+        sizes = [
+            ("intrinsic.state_hidden", emi.state_hidden),
+            ("intrinsic.information_hidden", emi.information_hidden),
+        ]
+    else:
+        sizes = []
+    sizes += [("policy.hidden", config.policy.hidden), ("value.hidden", config.value.hidden)]
+    positive += [(name, size) for name, layers in sizes for size in layers]
     # Written so that NaN fails every comparison.
     for name, value in positive:
         if not 0 < value < float("inf"):

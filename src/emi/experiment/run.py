@@ -1,7 +1,6 @@
 """One run and its effects: rows, events, checkpoints and signals around `Trainer.iterate`."""
 
 import contextlib
-import shlex
 import signal
 import time
 from collections.abc import Iterator, Sequence
@@ -33,7 +32,7 @@ class RunError(RuntimeError):
 class Outcome:
     """How far a run came; `stopped_by` is the signal that ended it early, if one did."""
 
-    path: Path
+    directory: RunDirectory
     iteration: int
     iterations: int
     stopped_by: signal.Signals | None = None
@@ -77,7 +76,7 @@ def run(
         if resume:
             _restore_newest(trainer, directory, progress)
             if trainer.iteration >= config.iterations:
-                return Outcome(directory.path, trainer.iteration, config.iterations)
+                return Outcome(directory, trainer.iteration, config.iterations)
         else:
             run_directory.require_free(directory, config)  # again, now that nobody else can write
             with _first_write(directory):
@@ -91,7 +90,7 @@ def run(
         stack.callback(progress.end)
         progress.begin(_title(config), trainer.iteration, config.iterations)
         _loop(trainer, record, end, stop, progress, checkpoint_seconds)
-        return Outcome(directory.path, trainer.iteration, config.iterations, stop.signal)
+        return Outcome(directory, trainer.iteration, config.iterations, stop.signal)
 
 
 def build_trainer(config: TrainConfig) -> Trainer:
@@ -217,12 +216,8 @@ def _writing(directory: RunDirectory) -> Iterator[None]:
     except OSError as error:
         raise RunError(
             f"cannot write in {directory.path}: {error.strerror or error}:"
-            f" when that is mended, go on with '{resume_command(directory.path)}'"
+            f" when that is mended, go on with: {directory.resume_command}"
         ) from None
-
-
-def resume_command(path: Path) -> str:
-    return f"emi resume {shlex.quote(str(path))}"
 
 
 def _title(config: TrainConfig) -> str:

@@ -13,6 +13,7 @@ import contextlib
 import fcntl
 import json
 import os
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,6 +60,10 @@ class RunDirectory:
     @property
     def embedding(self) -> Path:
         return self.path / "embedding.safetensors"
+
+    @property
+    def resume_command(self) -> str:
+        return f"emi resume {shlex.quote(str(self.path))}"
 
 
 def default_path(config: TrainConfig) -> Path:
@@ -115,7 +120,7 @@ def require_free(directory: RunDirectory, asked: TrainConfig) -> None:
             raise RunDirectoryError(f"{path} holds this run, complete: choose another --out")
         raise RunDirectoryError(
             f"{path} holds this run, stopped at iteration {done} of {found.iterations}:"
-            f" go on with 'emi resume {path}'"
+            f" go on with: {directory.resume_command}"
         )
     # A run that died before it wrote config.json leaves a lock and unfinished files: no obstacle.
     others = [p.name for p in path.iterdir() if p.name != _LOCK and not _is_unfinished(p)]

@@ -21,7 +21,7 @@ class TensorBoardEvents:
     def __init__(self, directory: Path, steps: int) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        self._writer = SummaryWriter(str(directory), purge_step=steps + 1 if steps else None)
+        self._writer = SummaryWriter(str(directory), purge_step=steps + 1)
 
     def append(self, row: Row) -> None:
         for name, value in row.items():

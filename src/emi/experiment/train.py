@@ -6,9 +6,10 @@ sit outside and consume the reports.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -19,16 +20,13 @@ from emi.agent.policy import make_policy
 from emi.agent.rollout import collect
 from emi.agent.trpo import trpo_step
 from emi.agent.value import explained_variance, make_value
-from emi.data import Array, Rollout
+from emi.data import Array, NotFiniteError, Rollout, check_finite
 from emi.envs import make_env
 from emi.experiment.config import TrainConfig, resolve
-from emi.intrinsic import EMI, learn_and_reward
+from emi.intrinsic import EMI, reward_and_rest
+from emi.nets import is_image
 
 EMBEDDING_SAMPLE = 2_000  # states kept for pictures of the embedding
-
-
-class NotFiniteError(RuntimeError):
-    """Something became NaN or infinite; the message names it and the iteration."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +38,13 @@ class Report:
     metrics: dict[str, float]
 
 
+class Ahead(NamedTuple):
+    """A batch collected early, and the state of the action noise before it."""
+
+    rollout: Rollout
+    action_rng: Mapping[str, Any]
+
+
 class Trainer:
     """The agent, its world and its randomness; everything that a checkpoint holds."""
 
@@ -48,7 +53,6 @@ class Trainer:
         self.iteration = 0
         self.steps = 0
         self.total_iterations = config.iterations
-        torch.set_num_threads(config.threads)
 
         # One stream per consumer: what one of them draws never shifts what another sees.
         streams = np.random.SeedSequence(config.seed).spawn(6)
@@ -66,16 +70,33 @@ class Trainer:
             self.intrinsic = EMI(obs_space, action_space, config.intrinsic, seed=intrinsic)
             self.intrinsic.to(config.device)
         self._last: tuple[Rollout, Array] | None = None
+        self._ahead: Ahead | None = None
+
+        # Nets for vectors are too small to be split: a second thread in each operation gains
+        # nothing, and stalls on a busy machine. The embedding learns beside the policy instead.
+        beside = config.threads > 1 and not is_image(obs_space)
+        torch.set_num_threads(1 if beside else config.threads)
+        self._beside = ThreadPoolExecutor(1) if beside and self.intrinsic else None
 
     def iterate(self) -> Report:
+        """One iteration; NotFiniteError names what became NaN or infinite, and when."""
+        try:
+            return self._iterate()
+        except NotFiniteError as error:
+            raise NotFiniteError(
+                f"{error} in iteration {self.iteration + 1} of "
+                f"{self.config.env} with {self.config.method}"
+            ) from None
+
+    def _iterate(self) -> Report:
         """One pass of Algorithm 1."""
         config = self.config
 
         # Collect samples {(s, a, s')} with π_θ.
-        rollout = self._collect()
+        rollout = self._next_rollout()
 
-        # Compute intrinsic rewards, and update α, β, γ, ω by Adam on equation 7.
-        bonus, scalars = self._bonus(rollout)
+        # Compute intrinsic rewards; update α, β, γ, ω by Adam on equation 7, now or meanwhile.
+        bonus, learning = self._bonus(rollout)
 
         # Augment: r = r_env + η r_e.
         reward = rollout.reward
@@ -86,7 +107,7 @@ class Trainer:
         # Update π_θ with TRPO; the baseline is the one fitted in the previous iteration.
         advantage, value, target = self._advantage(rollout, reward)
         obs, clock = rollout.observations(), rollout.flat(rollout.clock)
-        scalars |= self.value.fit(obs, clock, target, self._value_rng)
+        value_scalars = self.value.fit(obs, clock, target, self._value_rng)
         step = trpo_step(
             self.policy,
             obs,
@@ -94,6 +115,8 @@ class Trainer:
             self._tensor(standardise(advantage).astype(np.float32)),
             config.trpo,
         )
+        self._collect_ahead()
+        scalars = learning() | value_scalars
         self._check_parameters()
 
         self.iteration += 1
@@ -120,10 +143,16 @@ class Trainer:
         }
         return Report(self.iteration, self.steps, metrics)
 
-    def _collect(self) -> Rollout:
+    def _next_rollout(self) -> Rollout:
+        if self._ahead is None:
+            return self._collect(self.iteration)
+        rollout, self._ahead = self._ahead.rollout, None
+        return rollout
+
+    def _collect(self, iteration: int) -> Rollout:
         # Every iteration starts from a reset seeded by (run, iteration): so a checkpoint needs no
         # simulator state and a resumed run is the run that was never stopped.
-        seed = np.random.SeedSequence([self._resets, self.iteration]).generate_state(1)
+        seed = np.random.SeedSequence([self._resets, iteration]).generate_state(1)
         rollout = collect(
             self.envs,
             self.policy,
@@ -131,20 +160,35 @@ class Trainer:
             self._action_rng,
             int(seed[0]),
         )
-        if rollout.pool.dtype != np.uint8:
-            self._check("observation", rollout.pool)
-        self._check("reward", rollout.reward)
+        check_finite("reward", rollout.reward)
         return rollout
 
-    def _bonus(self, rollout: Rollout) -> tuple[Array, dict[str, float]]:
-        """[n] intrinsic rewards of the batch and the method's scalars; zeros without a method."""
+    def _collect_ahead(self) -> None:
+        """The next batch, while the embedding still learns from this one, if it does."""
+        if self._beside is None or self.iteration + 1 >= self.total_iterations:
+            return
+        before = self._action_rng.bit_generator.state
+        try:
+            self._ahead = Ahead(self._collect(self.iteration + 1), before)
+        except NotFiniteError:
+            # It belongs to the next iteration, which will meet it again.
+            self._action_rng.bit_generator.state = before
+
+    def _bonus(self, rollout: Rollout) -> tuple[Array, Callable[[], dict[str, float]]]:
+        """[n] intrinsic rewards of the batch, zeros without a method; and a way to await learning.
+
+        What is awaited returns the method's scalars.
+        """
         if self.intrinsic is None:
-            return np.zeros(rollout.steps), {}
+            return np.zeros(rollout.steps), dict
         batch = rollout.transitions(self.policy.to_env)
-        bonus, scalars = learn_and_reward(self.intrinsic, batch)
+        bonus, learn = reward_and_rest(self.intrinsic, batch)
         flat = bonus.cpu().numpy().astype(np.float64)
-        self._check("bonus", flat)
-        return flat, scalars
+        check_finite("bonus", flat)
+        if self._beside is not None:
+            return flat, self._beside.submit(learn).result
+        scalars = learn()
+        return flat, lambda: scalars
 
     def _advantage(self, rollout: Rollout, reward: Array) -> tuple[Array, Array, Array]:
         """Advantages, values and returns of the batch, [n] each."""
@@ -168,25 +212,17 @@ class Trainer:
 
         advantage = estimate(config.gae_lambda)
         target = flat_value + (advantage if config.gae_lambda == 1 else estimate(1.0))
-        self._check("advantage", advantage)
+        check_finite("advantage", advantage)
         return advantage, flat_value, target
 
     def _tensor(self, array: Array) -> Tensor:
         return torch.as_tensor(array, device=self.config.device)
 
-    def _check(self, name: str, array: Array) -> None:
-        if not np.isfinite(array).all():
-            what = "NaN" if np.isnan(array).any() else "infinite"
-            raise NotFiniteError(
-                f"{name} became {what} in iteration {self.iteration + 1} of "
-                f"{self.config.env} with {self.config.method}"
-            )
-
     def _check_parameters(self) -> None:
         for room, module in self._modules().items():
             for name, parameter in module.state_dict().items():
-                if isinstance(parameter, Tensor) and not torch.isfinite(parameter).all():
-                    self._check(f"parameter {room}.{name}", parameter.cpu().numpy())
+                if isinstance(parameter, Tensor):
+                    check_finite(f"parameter {room}.{name}", parameter.cpu().numpy())
 
     def _modules(self) -> dict[str, nn.Module]:
         modules: dict[str, nn.Module] = {"policy": self.policy, "value": self.value}
@@ -222,12 +258,15 @@ class Trainer:
         return {
             "iteration": self.iteration,
             "steps": self.steps,
-            "action_rng": self._action_rng.bit_generator.state,
+            "action_rng": self._action_rng.bit_generator.state
+            if self._ahead is None
+            else self._ahead.action_rng,
             "value_rng": self._value_rng.bit_generator.state,
             **{name: dict(module.state_dict()) for name, module in self._modules().items()},
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._ahead = None
         self.iteration, self.steps = state["iteration"], state["steps"]
         self._action_rng.bit_generator.state = state["action_rng"]
         self._value_rng.bit_generator.state = state["value_rng"]
@@ -235,6 +274,8 @@ class Trainer:
             module.load_state_dict(state[name])
 
     def close(self) -> None:
+        if self._beside is not None:
+            self._beside.shutdown()
         self.envs.close()
 
 

@@ -6,6 +6,7 @@ trainer.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from torch import Tensor
@@ -13,7 +14,7 @@ from torch import Tensor
 from emi.data import Transitions
 from emi.intrinsic.emi import EMI, EMIConfig
 
-__all__ = ["EMI", "EMIConfig", "IntrinsicReward", "learn_and_reward"]
+__all__ = ["EMI", "EMIConfig", "IntrinsicReward", "learn_and_reward", "reward_and_rest"]
 
 
 class IntrinsicReward(Protocol):
@@ -36,12 +37,23 @@ class IntrinsicReward(Protocol):
         ...
 
 
+def reward_and_rest(
+    method: IntrinsicReward, batch: Transitions
+) -> tuple[Tensor, Callable[[], dict[str, float]]]:
+    """Score a batch in the order the method declares; [n] bonuses, and what is left to do.
+
+    Calling the second absorbs the batch, unless that came first, and gives the method's scalars.
+    Nothing else depends on it before the next batch, so it may run beside other work.
+    """
+    if method.learns_first:
+        scalars = method.learn(batch)
+        return method.reward(batch), lambda: scalars
+    return method.reward(batch), lambda: method.learn(batch)
+
+
 def learn_and_reward(
     method: IntrinsicReward, batch: Transitions
 ) -> tuple[Tensor, dict[str, float]]:
     """Score and absorb a batch in the order the method declares; [n] bonuses and its scalars."""
-    if method.learns_first:
-        scalars = method.learn(batch)
-        return method.reward(batch), scalars
-    bonus = method.reward(batch)
-    return bonus, method.learn(batch)
+    bonus, learn = reward_and_rest(method, batch)
+    return bonus, learn()

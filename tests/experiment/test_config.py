@@ -1,0 +1,126 @@
+"""Configuration: presets hold the paper's numbers, words become values, mistakes get a sentence."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from emi.experiment.config import ConfigError, from_dict, resolve, settable, to_dict
+
+
+def test_the_preset_of_emi_is_the_papers() -> None:
+    config = resolve("SparseHalfCheetah")
+    assert config.intrinsic is not None
+    assert (config.steps, config.steps_per_iteration, config.num_envs) == (5_000_000, 5_000, 10)
+    assert (config.eta, config.discount, config.gae_lambda) == (0.001, 0.995, 1.0)
+    assert not config.bootstrap_timeouts
+    assert config.policy.hidden == (64, 32)
+    assert config.policy.activation == "tanh"
+    assert config.value.kind == "linear"
+    assert (config.trpo.max_kl, config.trpo.cg_iterations, config.trpo.damping) == (0.01, 10, 1e-5)
+    assert (config.trpo.backtrack_ratio, config.trpo.max_backtracks) == (0.8, 15)
+    emi = config.intrinsic
+    assert (emi.embedding_dim, emi.lambda_error, emi.lambda_info) == (2, 5, 1)
+    assert (emi.learning_rate, emi.minibatch, emi.epochs) == (0.001, 512, 3)
+    assert (emi.kl_target, emi.kl_weight, emi.reward) == ("none", 0, "prediction_error")
+    assert config.iterations == 1000
+
+
+def test_the_preset_of_emi_d_is_the_supplements() -> None:
+    config = resolve("SparseHalfCheetah", "emi-d")
+    assert config.intrinsic is not None
+    emi = config.intrinsic
+    assert (emi.reward, emi.bandwidth, config.eta) == ("diversity", 5, 0.1)
+    assert (emi.lambda_info, emi.lambda_error) == (0.05, 10_000)
+    assert (emi.kl_target, emi.kl_weight) == ("action", 0.1)
+
+
+def test_trpo_has_no_bonus() -> None:
+    config = resolve("SparseHalfCheetah", "trpo")
+    assert config.intrinsic is None
+    assert config.eta == 0
+
+
+@pytest.mark.parametrize(
+    ("word", "path", "value"),
+    [
+        ("eta=0.5", "eta", 0.5),
+        ("steps=5e6", "steps", 5_000_000),
+        ("steps=5_000", "steps", 5_000),
+        ("bootstrap_timeouts=true", "bootstrap_timeouts", True),
+        ("policy.hidden=8,4", "policy.hidden", (8, 4)),
+        ("policy.hidden=(8,)", "policy.hidden", (8,)),
+        ("intrinsic.kl_target=state", "intrinsic.kl_target", "state"),
+        ("trpo.slices=16", "trpo.slices", 16),
+    ],
+)
+def test_words_become_values(word: str, path: str, value: object) -> None:
+    found: object = resolve("SparseHalfCheetah", overrides=[word])
+    for name in path.split("."):
+        found = getattr(found, name)
+    assert found == value
+    assert type(found) is type(value)
+
+
+@pytest.mark.parametrize("method", ["emi", "emi-d", "trpo"])
+def test_a_config_survives_json(method: str) -> None:
+    config = resolve("SparseHalfCheetah", method, overrides=["policy.hidden=7,5"])
+    assert from_dict(json.loads(json.dumps(to_dict(config)))) == config
+
+
+@pytest.mark.parametrize(
+    ("word", "sentence"),
+    [
+        ("trpo.max_kl=-1", "trpo.max_kl must be positive, got -1.0"),
+        ("trpo.max_kl=nan", "trpo.max_kl must be positive, got nan"),
+        ("nonsense=1", "unknown setting 'nonsense': see the keys with --print-config"),
+        ("trpo.max_k=1", "unknown setting 'trpo.max_k': did you mean 'trpo.max_kl'?"),
+        ("discount=1.5", "discount must be in (0, 1], got 1.5"),
+        ("eta=much", "eta must be a number, got 'much'"),
+        ("steps=1.5", "steps must be a whole number, got '1.5'"),
+        ("steps=0", "steps must be positive, got 0"),
+        ("steps=-5", "steps must be positive, got -5"),
+        ("steps=1e400", "steps must be a whole number, got '1e400'"),
+        ("seed=-1", "seed must not be negative, got -1"),
+        ("bootstrap_timeouts=maybe", "bootstrap_timeouts must be true or false, got 'maybe'"),
+        ("value.kind=cubic", "value.kind must be one of linear, network, got 'cubic'"),
+        ("eta", "--set takes KEY=VALUE, got 'eta'"),
+        ("method=trpo", "method is not set with --set: name it on the command line"),
+        ("num_envs=9000", "num_envs (9000) must not exceed steps_per_iteration (5000)"),
+        ("policy.hidden=0", "policy.hidden must be positive, got 0"),
+        ("intrinsic.lambda_info=-1", "intrinsic.lambda_info must not be negative, got -1.0"),
+        ("device=tpu", "device must be cpu or cuda, got 'tpu'"),
+    ],
+)
+def test_mistakes_get_a_sentence(word: str, sentence: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        resolve("SparseHalfCheetah", overrides=[word])
+    assert str(error.value) == sentence
+
+
+def test_unknown_names_get_a_suggestion() -> None:
+    with pytest.raises(ConfigError, match=r"unknown method 'emo': did you mean 'emi'\?"):
+        resolve("SparseHalfCheetah", "emo")
+    with pytest.raises(ConfigError, match=r"did you mean 'SparseHalfCheetah'\?"):
+        resolve("SparsHalfCheeta")
+
+
+def test_every_settable_key_can_be_set_to_its_own_value() -> None:
+    config = resolve("SparseHalfCheetah")
+    words = []
+    for key in settable(config):
+        value: object = config
+        for name in key.split("."):
+            value = getattr(value, name)
+        text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+        words.append(f"{key}={text}")
+    assert len(words) > 40
+    assert resolve("SparseHalfCheetah", overrides=words) == config
+
+
+def test_a_config_file_with_an_unknown_key_is_refused() -> None:
+    values = to_dict(resolve("SparseHalfCheetah"))
+    values["trpo"]["magic"] = 1
+    with pytest.raises(ConfigError, match=r"unknown setting trpo\.magic in config\.json"):
+        from_dict(values)

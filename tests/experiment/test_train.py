@@ -1,0 +1,254 @@
+"""The loop: what the bonus can and cannot change, what a seed decides, what stops a run."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import emi
+from emi.data import NotFiniteError
+from emi.experiment.config import TrainConfig, resolve
+from emi.experiment.train import Trainer
+
+SMALL = ("steps_per_iteration=300", "num_envs=3", "steps=1200")
+COLUMNS = [
+    "iteration",
+    "steps",
+    "episodes",
+    "return_mean",
+    "return_std",
+    "return_max",
+    "bonus_mean",
+    "bonus_std",
+    "kl",
+    "entropy",
+    "explained_variance",
+]
+
+
+def small(method: str = "emi", *overrides: str, env: str = "SparseHalfCheetah") -> TrainConfig:
+    # A minibatch smaller than the batch, so that learning takes several steps.
+    size = () if method == "trpo" else ("intrinsic.minibatch=64",)
+    return resolve(env, method, threads=1, overrides=[*SMALL, *size, *overrides])
+
+
+def weights(trainer: Trainer) -> bytes:
+    return b"".join(p.detach().numpy().tobytes() for p in trainer.policy.parameters())
+
+
+def dense(trainer: Trainer) -> None:
+    """Pay for speed instead, so that plain TRPO has something to learn from."""
+    step = trainer.envs.step
+
+    def paid_for_speed(actions: Any) -> Any:
+        obs, _, terminated, truncated, info = step(actions)
+        return obs, obs[:, 8].astype(float), terminated, truncated, info
+
+    trainer.envs.step = paid_for_speed  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("method", ["emi", "emi-d"])
+def test_eta_zero_is_bit_identical_to_trpo(method: str) -> None:
+    with_bonus, plain = Trainer(small(method, "eta=0")), Trainer(small("trpo"))
+    for trainer in (with_bonus, plain):
+        dense(trainer)
+        before = weights(trainer)
+        reports = [trainer.iterate() for _ in range(3)]
+        assert weights(trainer) != before
+        assert reports[-1].metrics["kl"] > 0
+    assert weights(with_bonus) == weights(plain)
+
+
+def test_doubling_eta_changes_the_advantages() -> None:
+    advantages = []
+    for eta in (1e-3, 2e-3):
+        trainer = Trainer(small("emi", f"eta={eta}"))
+        rollout = trainer._next_rollout()
+        bonus, _ = trainer._bonus(rollout)
+        reward = rollout.reward + eta * rollout.grid(bonus)
+        advantages.append(trainer._advantage(rollout, reward)[0])
+    # The world pays nothing here and the baseline is still 0: advantages are the bonus, scaled.
+    assert (advantages[0] != 0).all()
+    np.testing.assert_allclose(advantages[1], 2 * advantages[0], rtol=1e-12)
+
+
+def test_without_reward_or_bonus_the_policy_stays() -> None:
+    trainer = Trainer(small("trpo"))
+    before = weights(trainer)
+    report = trainer.iterate()
+    assert weights(trainer) == before
+    assert report.metrics["kl"] == 0
+    assert report.metrics["trpo/accepted"] == 0
+
+
+def test_reports_have_the_columns_of_the_design() -> None:
+    reports = list(
+        emi.train("SparseHalfCheetah", steps=900, threads=1, overrides=[*SMALL[:2], "steps=900"])
+    )
+    assert [r.iteration for r in reports] == [1, 2, 3]
+    assert [r.steps for r in reports] == [300, 600, 900]
+    assert list(reports[0].metrics)[: len(COLUMNS)] == COLUMNS
+    # 100 steps an environment: no episode of 500 ends, so there is no return to report.
+    assert reports[0].metrics["episodes"] == 0
+    assert math.isnan(reports[0].metrics["return_mean"])
+    assert {"emi/loss_linear", "emi/loss_info", "emi/bound_state"} <= reports[0].metrics.keys()
+
+
+def test_the_seed_decides_everything() -> None:
+    def digest(seed: int) -> list[float]:
+        trainer = Trainer(resolve("SparseHalfCheetah", seed=seed, threads=1, overrides=SMALL))
+        metrics = [trainer.iterate().metrics for _ in range(2)][-1]
+        return [v for v in metrics.values() if not math.isnan(v)]
+
+    torch.manual_seed(0)
+    np.random.seed(0)  # noqa: NPY002 - the global generators must have no part in it
+    first = digest(3)
+    torch.manual_seed(1)
+    assert digest(3) == first
+    assert digest(4) != first
+
+
+@pytest.mark.parametrize(
+    ("env", "method", "overrides"),
+    [
+        ("SparseHalfCheetah", "emi", ()),
+        ("SparseHalfCheetah", "emi-d", ()),
+        ("SparseHalfCheetah", "trpo", ("value.kind=network",)),
+        ("gym:CartPole-v1", "emi", ()),
+        ("gym:Pendulum-v1", "emi-d", ()),
+    ],
+)
+def test_a_restored_trainer_goes_on_as_if_never_stopped(
+    env: str, method: str, overrides: tuple[str, ...]
+) -> None:
+    config = small(method, *overrides, env=env)
+    straight, first = Trainer(config), Trainer(config)
+    for _ in range(2):
+        straight.iterate()
+        first.iterate()
+    second = Trainer(config)
+    second.load_state_dict(first.state_dict())
+    for _ in range(2):
+        expected, got = straight.iterate(), second.iterate()
+        np.testing.assert_equal(got.metrics, expected.metrics)
+    assert weights(second) == weights(straight)
+
+
+def test_learning_beside_the_policy_changes_no_bit() -> None:
+    config = small()
+    alone, beside = (Trainer(dataclasses.replace(config, threads=n)) for n in (1, 2))
+    for _ in range(3):
+        np.testing.assert_equal(beside.iterate().metrics, alone.iterate().metrics)
+    # A batch was collected ahead; the checkpoint must not know of it.
+    assert beside._ahead is not None
+    restored = Trainer(config)
+    restored.load_state_dict(beside.state_dict())
+    expected = alone.iterate().metrics
+    np.testing.assert_equal(restored.iterate().metrics, expected)
+    np.testing.assert_equal(beside.iterate().metrics, expected)
+    assert beside._ahead is None  # the run is complete
+    assert weights(alone) == weights(beside) == weights(restored)
+    beside.close()
+
+
+def test_what_goes_wrong_in_a_batch_collected_ahead_is_named_when_its_turn_comes() -> None:
+    trainer = Trainer(dataclasses.replace(small(), threads=2))
+    trainer.iterate()
+    poison_obs(trainer, math.nan)
+    trainer.iterate()  # the second batch was collected before the poison, the third was not
+    with pytest.raises(NotFiniteError, match=r"^observation became NaN in iteration 3"):
+        trainer.iterate()
+    trainer.close()
+
+
+def poison_obs(trainer: Trainer, value: float) -> None:
+    step = trainer.envs.step
+
+    def poisoned(actions: Any) -> Any:
+        obs, *rest = step(actions)
+        obs[1, 3] = value
+        return obs, *rest
+
+    trainer.envs.step = poisoned  # type: ignore[method-assign]
+
+
+def poison_reward(trainer: Trainer, value: float) -> None:
+    step = trainer.envs.step
+
+    def poisoned(actions: Any) -> Any:
+        obs, reward, *rest = step(actions)
+        reward[0] = value
+        return obs, reward, *rest
+
+    trainer.envs.step = poisoned  # type: ignore[method-assign]
+
+
+def poison_bonus(trainer: Trainer, value: float) -> None:
+    assert trainer.intrinsic is not None
+    with torch.no_grad():
+        trainer.intrinsic.psi[0].bias[0] = value  # type: ignore[index, operator, union-attr]
+
+
+def poison_value(trainer: Trainer, value: float) -> None:
+    fit = trainer.value.fit
+
+    def poisoned(*args: Any) -> dict[str, float]:
+        scalars = fit(*args)
+        trainer.value.coefficients[2] = value  # type: ignore[index, operator, union-attr]
+        return scalars
+
+    trainer.value.fit = poisoned  # type: ignore[method-assign, assignment]
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+@pytest.mark.parametrize(
+    ("poison", "name"),
+    [
+        (poison_obs, "observation"),
+        (poison_reward, "reward"),
+        (poison_bonus, "bonus"),
+        (poison_value, r"parameter value\.coefficients"),
+    ],
+)
+def test_what_is_not_finite_stops_the_run_by_name(
+    poison: Callable[[Trainer, float], None], name: str, value: float
+) -> None:
+    trainer = Trainer(small())
+    trainer.iterate()
+    poison(trainer, value)
+    what = "NaN" if math.isnan(value) or name == "bonus" else "infinite"
+    with pytest.raises(NotFiniteError, match=f"^{name} became ({what}|infinite) in iteration 2"):
+        trainer.iterate()
+
+
+def test_rewards_are_clamped_for_learning_only() -> None:
+    trainer = Trainer(small("trpo", "clip_rewards=true", env="gym:Pendulum-v1"))
+    seen: list[np.ndarray] = []
+    advantage = trainer._advantage
+    trainer._advantage = lambda rollout, reward: (  # type: ignore[method-assign]
+        seen.append(reward),
+        advantage(rollout, reward),
+    )[1]
+    report = trainer.iterate()
+    assert seen[0].min() == -1
+    assert math.isnan(report.metrics["return_mean"]) or report.metrics["return_mean"] < -100
+
+
+def test_the_embedding_sample_is_whole_paths() -> None:
+    trainer = Trainer(small())
+    assert trainer.embedding_sample() == {}
+    trainer.iterate()
+    sample = trainer.embedding_sample()
+    assert sample["phi"].shape == (300, 2)
+    assert sample["obs"].shape == (300, 20)
+    first = sample["env"] == 0
+    assert sample["clock"][first].tolist() == list(range(100))
+    # Along a path, the successor of one row is the next row.
+    torch.testing.assert_close(sample["phi_next"][first][:-1], sample["phi"][first][1:])
+    assert Trainer(small("trpo")).embedding_sample() == {}

@@ -1,0 +1,123 @@
+"""Videos of a trained agent."""
+
+import sys
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+import pytest
+
+from emi.envs.rendering import rendering_backend
+from emi.experiment import watch as watch_module
+from emi.experiment.config import ConfigError, resolve
+from emi.experiment.run import run
+from emi.experiment.run_directory import RunDirectoryError
+from emi.experiment.watch import WatchError, watch
+
+
+def _can_render() -> bool:
+    try:
+        rendering_backend()
+    except RuntimeError:
+        return False
+    return True
+
+
+needs_rendering = pytest.mark.skipif(not _can_render(), reason="needs off-screen OpenGL")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    words = ["steps_per_iteration=100", "num_envs=2"]
+    config = resolve("SparseHalfCheetah", "trpo", steps=100, threads=1, overrides=words)
+    return run(config, tmp_path_factory.mktemp("trained") / "run").directory.path
+
+
+# Reading a video back, which only this test does, leaves imageio's pipes to the garbage collector.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@needs_rendering
+@pytest.mark.parametrize("name", ["video.mp4", "video.gif"])
+def test_a_video(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    import imageio.v3 as imageio
+
+    monkeypatch.setattr(watch_module, "MAX_STEPS", 6)
+    episode = watch(trained, tmp_path / "deep" / name)
+    assert (episode.steps, episode.total_reward) == (6, 0.0)
+    frames = imageio.imread(tmp_path / "deep" / name)
+    # 100 frames a second; a GIF, which viewers play at 50 at most, has every second one.
+    assert len(frames) == {"video.mp4": 7, "video.gif": 4}[name]
+    assert frames[0].std() > 10  # a picture, not a blank
+    assert [p.name for p in (tmp_path / "deep").iterdir()] == [name]
+
+
+def _actions(
+    trained: Path, out: Path, monkeypatch: pytest.MonkeyPatch, **how: object
+) -> np.ndarray:
+    """The actions that an episode takes, without drawing anything."""
+    taken: list[np.ndarray] = []
+    make = gymnasium.make
+
+    def recording(name: str, render_mode: str) -> gymnasium.Env:
+        env = make(name, render_mode=None)
+        step = env.step
+
+        def record(action: np.ndarray) -> object:
+            taken.append(action)
+            return step(action)
+
+        monkeypatch.setattr(env, "step", record)
+        return env
+
+    monkeypatch.setattr(watch_module.gymnasium, "make", recording)
+    monkeypatch.setattr(watch_module, "_frame", lambda env: np.zeros((4, 4, 3), np.uint8))
+    monkeypatch.setattr(watch_module, "MAX_STEPS", 5)
+    watch(trained, out, **how)  # type: ignore[arg-type]
+    monkeypatch.setattr(watch_module.gymnasium, "make", make)
+    return np.array(taken)
+
+
+def test_the_seed_decides_the_episode(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def actions(**how: object) -> np.ndarray:
+        return _actions(trained, tmp_path / "v.gif", monkeypatch, **how)
+
+    first = actions(seed=1)
+    assert first.shape == (5, 6)
+    assert np.array_equal(first, actions(seed=1))
+    assert not np.array_equal(first, actions(seed=2))
+    calm = actions(seed=1, deterministic=True)
+    assert np.array_equal(calm, actions(seed=1, deterministic=True))
+    # A fresh policy's mean is near 0 and its standard deviation 1.
+    assert np.abs(calm).mean() < 0.5 * np.abs(first).mean()
+
+
+def test_other_formats_are_refused(trained: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"a video is \.mp4 or \.gif, not 'film\.avi'"):
+        watch(trained, tmp_path / "film.avi")
+
+
+def test_no_run(tmp_path: Path) -> None:
+    with pytest.raises(RunDirectoryError, match="holds no run"):
+        watch(tmp_path, tmp_path / "video.mp4")
+    assert not any(tmp_path.iterdir())
+
+
+def test_no_rendering_is_one_sentence_and_no_file(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_display(env: gymnasium.Env) -> np.ndarray:
+        raise RuntimeError("rendering needs an off-screen OpenGL")
+
+    monkeypatch.setattr("emi.envs.sparse_half_cheetah.SparseHalfCheetahEnv.render", no_display)
+    with pytest.raises(WatchError, match="cannot be rendered: rendering needs an off-screen"):
+        watch(trained, tmp_path / "video.mp4")
+    assert not any(tmp_path.iterdir())
+
+
+def test_no_imageio_is_one_sentence(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "imageio.v2", None)
+    with pytest.raises(WatchError, match=r"videos need imageio: pip install 'emi-rl\[train\]'"):
+        watch(trained, tmp_path / "video.mp4")
