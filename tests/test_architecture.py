@@ -155,7 +155,7 @@ def tracked_texts() -> Iterator[Path]:
 
 def test_no_file_names_a_place_on_one_machine() -> None:
     # /home/me stands for anybody's home.
-    place = re.compile(r"(?<![\w.:/-])/(?:(?:home|Users)/(?!me/)|root/|work/)[\w.]")
+    place = re.compile(r"(?<![\w.:/-])/(?:(?:home|Users)/(?!me\b)|root/|work/)[\w.]")
     texts = list(tracked_texts())
     assert ROOT / "pyproject.toml" in texts
     assert [

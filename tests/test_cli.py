@@ -47,7 +47,7 @@ class TestBadInput:
             (["train"], "the following arguments are required: ENV: see 'emi train --help'"),
             (["train", "SparseHalfCheetah", "--sed", "3"], "did you mean '--seed'?"),
             (["train", "SparseHalfCheetah", "--sed=3"], "unknown option '--sed=3': did you mean"),
-            (["train", "SparseHalfCheetah", "--metho", "emi"], "did you mean '--method'?"),
+            (["train", "SparseHalfCheetah", "--metho", "x"], "did you mean '--method'?"),
             (["train", "SparseHalfCheetah", "more"], "unexpected word 'more'"),
             (["train", "SparseHalfCheetah", "--seed"], "argument --seed: expected one argument"),
             (["train", "SparseHalfCheetah", "--seed", "x"], "'x' is not a whole number"),

@@ -19,6 +19,7 @@ from emi.agent.trpo import (
     flatten,
     line_search,
     surrogate_gradient,
+    surrogate_loss,
     trpo_step,
     unflatten,
 )
@@ -110,6 +111,32 @@ def test_an_accepted_step_stays_in_the_trust_region_and_improves(kind: str, seed
     assert report.kl == pytest.approx(kl, abs=1e-7)
     assert loss < before
     assert report.surrogate == pytest.approx(before - loss, abs=1e-6)
+
+
+@pytest.mark.parametrize("kind", ACTIONS)
+def test_the_surrogate_is_minus_the_mean_of_ratio_times_advantage(kind: str) -> None:
+    policy = tiny(kind)
+    obs, action, _ = batch(policy, n=2)
+    advantage = torch.tensor([3.0, -1.0])
+    (part,) = cut(policy, obs, action, advantage, 1)
+    assert surrogate_loss(policy, part.old, part).item() == pytest.approx(-1.0)
+    # Twice as likely where it paid, half as likely where it did not.
+    shifted = policy.log_prob(part.old, action) + torch.tensor([math.log(2), -math.log(2)])
+    answers = iter([shifted, policy.log_prob(part.old, action)])
+    policy.log_prob = lambda *_: next(answers)  # type: ignore[method-assign, assignment]
+    expected = -(2 * 3.0 + 0.5 * -1.0) / 2
+    assert surrogate_loss(policy, part.old, part).item() == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("kind", ACTIONS)
+def test_a_step_makes_what_paid_more_likely(kind: str) -> None:
+    policy = tiny(kind)
+    obs, action, advantage = batch(policy, n=200)
+    states = torch.as_tensor(obs[:])
+    before = policy.log_prob(policy(states), action).detach()
+    trpo_step(policy, obs, action, advantage, TRPOConfig())
+    change = policy.log_prob(policy(states), action).detach() - before
+    assert torch.corrcoef(torch.stack([change, advantage]))[0, 1] > 0.1
 
 
 def weights_of(policy: AnyPolicy) -> bytes:

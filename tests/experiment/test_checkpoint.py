@@ -452,6 +452,13 @@ class TestHostile:
         with pytest.raises(CheckpointError, match="checkpoint 00000007 is damaged"):
             load_latest(tmp_path)
 
+    def test_a_tensor_that_belongs_to_nothing(self, tmp_path: Path) -> None:
+        folder = save(tmp_path, 7, {"x": torch.ones(1)})
+        (folder / "state.json").write_text('{"items":[]}')
+        _sign(folder)
+        with pytest.raises(CheckpointError, match="tensor 'state/x' belongs to nothing"):
+            load_latest(tmp_path)
+
     def test_a_pickle_is_not_run(self, tmp_path: Path) -> None:
         folder = save(tmp_path, 7, {"x": torch.ones(1)})
         trap = tmp_path / "trap"

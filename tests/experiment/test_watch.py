@@ -12,7 +12,15 @@ from emi.experiment import watch as watch_module
 from emi.experiment.config import ConfigError, resolve
 from emi.experiment.run import run
 from emi.experiment.run_directory import RunDirectoryError
+from emi.experiment.train import Trainer
 from emi.experiment.watch import WatchError, watch
+
+CONFIG = resolve(
+    "SparseHalfCheetah",
+    steps=100,
+    threads=1,
+    overrides=["steps_per_iteration=100", "num_envs=2"],
+)  # one iteration
 
 
 def _can_render() -> bool:
@@ -28,9 +36,7 @@ needs_rendering = pytest.mark.skipif(not _can_render(), reason="needs off-screen
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    words = ["steps_per_iteration=100", "num_envs=2"]
-    config = resolve("SparseHalfCheetah", "trpo", steps=100, threads=1, overrides=words)
-    return run(config, tmp_path_factory.mktemp("trained") / "run").directory.path
+    return run(CONFIG, tmp_path_factory.mktemp("trained") / "run").directory.path
 
 
 # Reading a video back, which only this test does, leaves imageio's pipes to the garbage collector.
@@ -90,6 +96,19 @@ def test_the_seed_decides_the_episode(
     assert np.array_equal(calm, actions(seed=1, deterministic=True))
     # A fresh policy's mean is near 0 and its standard deviation 1.
     assert np.abs(calm).mean() < 0.5 * np.abs(first).mean()
+
+
+def test_the_trained_policy_acts(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken = _actions(trained, tmp_path / "v.gif", monkeypatch, seed=3, deterministic=True)
+    obs, _ = gymnasium.make("emi/SparseHalfCheetah-v0").reset(seed=3)
+    trainer = Trainer(CONFIG)
+    fresh = trainer.policy.mode(obs[None])
+    trainer.iterate()
+    assert np.array_equal(taken[0], trainer.policy.to_env(trainer.policy.mode(obs[None]))[0])
+    assert not np.array_equal(trainer.policy.mode(obs[None]), fresh)
+    trainer.close()
 
 
 def test_other_formats_are_refused(trained: Path, tmp_path: Path) -> None:

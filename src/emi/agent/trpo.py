@@ -85,13 +85,13 @@ def conjugate_gradient(
     x, residual = torch.zeros_like(b), b.clone()
     direction, squared = b.clone(), b.dot(b)
     for _ in range(iterations):
-        if squared < tolerance:
-            break
         image = product(direction)
         step = squared / direction.dot(image)
         x += step * direction
         residual -= step * image
         squared, previous = residual.dot(residual), squared
+        if squared < tolerance:
+            break
         direction = residual + (squared / previous) * direction
     return x
 

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from emi.data import FloatArray, IntArray, Rows
+from emi.data import FloatArray, IntArray, Rows, as_tensor
 from emi.nets import Activation, is_image, linear, trunk
 
 
@@ -41,15 +41,19 @@ class ValueConfig:
 PREDICT_ROWS = 16_384  # rows per forward pass, so that a large image batch needs little memory
 
 
-def features(obs: FloatArray, clock: IntArray) -> FloatArray:
-    """[n, D], [n] to [n, 2D + 4]: clipped observation, its square, a cubic in time, and 1."""
-    o = np.clip(obs, -10, 10)
+def features(obs: Tensor, clock: Tensor) -> Tensor:
+    """[n, *observation], [n] to [n, 2D + 4]: clipped obs, its square, a cubic in time, and 1."""
+    o = obs.reshape(len(obs), -1).to(torch.float64).clamp(-10, 10)
     t = clock[:, None] / 100.0
-    return np.concatenate([o, o**2, t, t**2, t**3, np.ones_like(t)], axis=1)
+    return torch.cat([o, o**2, t, t**2, t**3, torch.ones_like(t)], dim=1)
 
 
 class LinearFeatureValue(nn.Module):
-    """Ridge regression on `features`; predicts 0 before the first fit."""
+    """Ridge regression on `features`; predicts 0 before the first fit.
+
+    In PyTorch, because NumPy's BLAS takes threads of its own that fight with PyTorch's: the fit of
+    5,000 rows took 110 ms instead of 1.5.
+    """
 
     def __init__(self, observation_space: gymnasium.Space, config: ValueConfig) -> None:
         super().__init__()
@@ -61,23 +65,25 @@ class LinearFeatureValue(nn.Module):
         self.coefficients: Tensor
 
     def predict(self, obs: Rows, clock: IntArray) -> FloatArray:
-        x = obs[:].reshape(len(obs), -1).astype(np.float64)
-        return features(x, clock) @ self.coefficients.numpy()
+        x = features(as_tensor(obs), torch.as_tensor(clock))
+        return (x @ self.coefficients).numpy()
 
     def fit(
         self, obs: Rows, clock: IntArray, target: FloatArray, rng: np.random.Generator
     ) -> dict[str, float]:
-        x = features(obs[:].reshape(len(obs), -1).astype(np.float64), clock)
-        gram, moment = x.T @ x, x.T @ target
+        x, y = features(as_tensor(obs), torch.as_tensor(clock)), torch.as_tensor(target)
+        gram, moment = x.T @ x, x.T @ y
+        identity = torch.eye(len(gram), dtype=torch.float64)
         ridge = self.ridge
         # Escalate as rllab does: a batch with constant features can be singular at the first ridge.
         for _ in range(5):
-            solution = np.linalg.lstsq(gram + ridge * np.eye(len(gram)), moment, rcond=None)[0]
-            if np.isfinite(solution).all():
-                self.coefficients.copy_(torch.from_numpy(solution))
+            system = gram + ridge * identity
+            solution = torch.linalg.lstsq(system, moment[:, None], driver="gelsd").solution[:, 0]
+            if solution.isfinite().all():
+                self.coefficients.copy_(solution)
                 break
             ridge *= 10
-        return {"value/loss": float(np.mean((x @ self.coefficients.numpy() - target) ** 2))}
+        return {"value/loss": (x @ self.coefficients - y).square().mean().item()}
 
 
 class NetworkValue(nn.Module):

@@ -37,15 +37,15 @@ class Pace:
     first: int
     iterations: int
     began: float
+    updated: float
     row: Row
     episode_return: float = math.nan
 
-    def after(self, row: Row) -> "Pace":
+    def after(self, row: Row, now: float) -> "Pace":
         """With the next row; the last return stays where no episode finished."""
         value = row["return_mean"]
-        return replace(
-            self, row=row, episode_return=self.episode_return if math.isnan(value) else value
-        )
+        known = self.episode_return if math.isnan(value) else value
+        return replace(self, row=row, updated=now, episode_return=known)
 
     @property
     def iteration(self) -> int:
@@ -55,7 +55,8 @@ class Pace:
         done = self.iteration - self.first
         if done == 0:
             return math.nan
-        return (now - self.began) / done * (self.iterations - self.iteration)
+        in_all = (self.updated - self.began) / done * (self.iterations - self.iteration)
+        return max(0.0, in_all - (now - self.updated))
 
     def facts(self, now: float) -> list[str]:
         """The same facts for every display."""
@@ -135,14 +136,15 @@ class PlainLines:
         self._written = -math.inf
 
     def begin(self, title: str, iteration: int, iterations: int) -> None:
-        self._pace = Pace(title, iteration, iterations, self._now(), {})
+        now = self._now()
+        self._pace = Pace(title, iteration, iterations, now, now, {})
         self._written = -math.inf
         self._lines.write(f"{title}: {iterations} iterations, from {iteration}")
 
     def update(self, row: Row) -> None:
         assert self._pace is not None, "begin() comes first"
-        self._pace = self._pace.after(row)
         now = self._now()
+        self._pace = self._pace.after(row, now)
         if self._pace.iteration == self._pace.iterations or now - self._written >= self._every:
             self._lines.write("  ".join(self._pace.facts(now)))
             self._written = now
@@ -171,13 +173,14 @@ class LiveDisplay:
     def begin(self, title: str, iteration: int, iterations: int) -> None:
         from rich.live import Live
 
-        self._pace = Pace(title, iteration, iterations, time.monotonic(), {})
+        now = time.monotonic()
+        self._pace = Pace(title, iteration, iterations, now, now, {})
         self._live = Live(get_renderable=self._draw, refresh_per_second=4)
         self._live.start()
 
     def update(self, row: Row) -> None:
         assert self._pace is not None, "begin() comes first"
-        self._pace = self._pace.after(row)
+        self._pace = self._pace.after(row, time.monotonic())
 
     def note(self, sentence: str) -> None:
         if self._live is None:

@@ -136,8 +136,6 @@ class _Record:
         """Checkpoint; a complete run gets its embedding sample first, so that it always has one."""
         with _writing(self._directory):
             self._metrics.sync()  # a checkpoint is never ahead of metrics.csv
-            if self._events is not None:
-                self._events.flush()
             if trainer.iteration >= trainer.total_iterations:
                 run_directory.write_embedding(self._directory, trainer.embedding_sample())
             checkpoint.save(self._directory.checkpoints, trainer.iteration, trainer.state_dict())
@@ -205,7 +203,7 @@ def _first_write(directory: RunDirectory) -> Iterator[None]:
         yield
     except OSError as error:
         raise RunDirectoryError(
-            f"cannot write in {directory.path}: {error.strerror}: choose another --out"
+            f"cannot write in {directory.path}: {error.strerror}: make it writable or go elsewhere"
         ) from None
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+import time
 from pathlib import Path
 
 from emi.experiment.metrics_file import Row
@@ -16,23 +17,41 @@ def is_installed() -> bool:
 
 
 class TensorBoardEvents:
-    """Scalars over environment steps; what an earlier process wrote after `steps` is hidden."""
+    """Scalars over environment steps; what an earlier process wrote after `steps` is hidden.
+
+    Not PyTorch's SummaryWriter: its thread dies with a traceback on a full disk, and its files
+    are named after the host.
+    """
 
     def __init__(self, directory: Path, steps: int) -> None:
-        from torch.utils.tensorboard import SummaryWriter
+        from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+        from tensorboard.summary.writer.record_writer import RecordWriter
 
-        self._writer = SummaryWriter(str(directory), purge_step=steps + 1)
+        directory.mkdir(exist_ok=True)
+        # TensorBoard reads the files of a directory in the order of their names.
+        path = directory / f"events.out.tfevents.{time.time_ns():020d}"
+        self._records = RecordWriter(path.open("xb"))
+        start = SessionLog(status=SessionLog.START)
+        for event in (
+            Event(wall_time=time.time(), file_version="brain.Event:2"),
+            Event(wall_time=time.time(), step=steps + 1, session_log=start),
+        ):
+            self._records.write(event.SerializeToString())
 
     def append(self, row: Row) -> None:
-        for name, value in row.items():
-            if name not in ("iteration", "steps") and math.isfinite(value):
-                tag = name if "/" in name else f"run/{name}"
-                self._writer.add_scalar(tag, value, int(row["steps"]))
+        from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.compat.proto.summary_pb2 import Summary
 
-    def flush(self) -> None:
-        self._writer.flush()
+        values = [
+            Summary.Value(tag=name if "/" in name else f"run/{name}", simple_value=value)
+            for name, value in row.items()
+            if name not in ("iteration", "steps") and math.isfinite(value)
+        ]
+        event = Event(wall_time=time.time(), step=int(row["steps"]), summary=Summary(value=values))
+        self._records.write(event.SerializeToString())
+        self._records.flush()
 
     def close(self) -> None:
-        # On a full disk the writer fails once more here, and the run has said so already.
+        # After a failed write the rest fails again here, and the run has said so already.
         with contextlib.suppress(OSError):
-            self._writer.close()
+            self._records.close()

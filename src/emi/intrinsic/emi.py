@@ -74,7 +74,7 @@ class Losses(NamedTuple):
 
 
 REWARD_ROWS = 8_192  # rows per forward pass when scoring, so that large image batches fit
-KERNEL_ROWS = 512  # rows of the n × n kernel matrix held at once
+KERNEL_ROWS = 32  # rows of the n × n kernel held at once: few enough to stay in the cache
 
 
 class ErrorModel(nn.Module):
