@@ -24,6 +24,8 @@ def test_the_preset_of_emi_is_the_papers() -> None:
     assert (emi.embedding_dim, emi.lambda_error, emi.lambda_info) == (2, 5, 1)
     assert (emi.learning_rate, emi.minibatch, emi.epochs) == (0.001, 512, 3)
     assert (emi.kl_target, emi.kl_weight, emi.reward) == ("none", 0, "prediction_error")
+    assert (emi.state_hidden, emi.state_activation) == ((64, 32), "tanh")
+    assert (emi.action_hidden, emi.information_hidden, emi.error_hidden) == (64, (64, 64), 256)
     assert config.iterations == 1000
 
 

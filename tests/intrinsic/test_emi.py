@@ -272,6 +272,16 @@ def test_actions_are_scaled_by_the_bounds_of_their_space() -> None:
     assert shifted.actions(torch.tensor([4, 2])).tolist() == [[0, 0, 1], [1, 0, 0]]
 
 
+def test_an_epoch_is_the_batch_in_full_minibatches_reshuffled() -> None:
+    emi = EMI(VECTOR, DISCRETE)
+    parts = list(emi._minibatches(1100))
+    assert [len(part) for part in parts] == [512] * 6  # ⌊1100 / 512⌋ = 2, three times
+    epochs = [np.concatenate(parts[i : i + 2]) for i in (0, 2, 4)]
+    assert all(len(set(epoch.tolist())) == 1024 for epoch in epochs)
+    assert (epochs[0] != epochs[1]).any()
+    assert [len(part) for part in emi._minibatches(100)] == [100] * 3
+
+
 def test_surprise_is_scored_before_learning_and_diversity_after() -> None:
     data = batch(VECTOR, CONTINUOUS, 32)
     for kind in ("prediction_error", "diversity"):
