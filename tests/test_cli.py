@@ -52,7 +52,7 @@ class TestBadInput:
             (["train", "SparseHalfCheetah", "--seed"], "argument --seed: expected one argument"),
             (["train", "SparseHalfCheetah", "--seed", "x"], "'x' is not a whole number"),
             (["train", "SparseHalfCheetah", "--seed", "1.5"], "'1.5' is not a whole number"),
-            (["train", "SparseHalfCheetah", "--seed", "-1"], "seed must not be negative"),
+            (["train", "SparseHalfCheetah", "--seed", "-1"], "seed must be zero or more"),
             (["train", "NoSuchEnv"], "unknown environment 'NoSuchEnv'"),
             (["train", "SparseHalfCheeta"], "did you mean 'SparseHalfCheetah'?"),
             (["train", "gym:NoSuchEnv-v0"], "NoSuchEnv"),

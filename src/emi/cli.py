@@ -292,7 +292,7 @@ def _doctor(args: argparse.Namespace) -> int:
 def _envs(args: argparse.Namespace) -> int:
     from emi.envs import ENVIRONMENTS
 
-    return _list(ENVIRONMENTS)
+    return _list(ENVIRONMENTS | {"gym:<id>": "any installed Gymnasium environment, by its id"})
 
 
 def _methods(args: argparse.Namespace) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import gymnasium
 import numpy as np
@@ -20,6 +20,14 @@ BoolArray = npt.NDArray[np.bool_]
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 Array = npt.NDArray[Any]
+
+# What a setting may be, said where it is declared; `experiment.config.validate` reads it.
+PositiveInt = Annotated[int, "positive"]
+PositiveFloat = Annotated[float, "positive"]
+NotNegativeInt = Annotated[int, "zero or more"]
+NotNegativeFloat = Annotated[float, "zero or more"]
+Fraction = Annotated[float, "in (0, 1]"]
+FractionOrZero = Annotated[float, "in [0, 1]"]
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from emi.data import Array, UnitRange
+from emi.data import Array, PositiveFloat, PositiveInt, UnitRange
 from emi.nets import Activation, is_image, linear, trunk
 
 MIN_LOG_STD = math.log(1e-6)  # floor of the authors' Gaussian policy
@@ -26,11 +26,11 @@ MIN_LOG_STD = math.log(1e-6)  # floor of the authors' Gaussian policy
 
 @dataclass(frozen=True)
 class PolicyConfig:
-    hidden: tuple[int, ...] = (64, 32)
+    hidden: tuple[PositiveInt, ...] = (64, 32)
     """hidden layers for vector observations (paper, supplementary table 1)"""
     activation: Activation = "tanh"
     """activation of the hidden layers for vector observations"""
-    init_std: float = 1.0
+    init_std: PositiveFloat = 1.0
     """initial standard deviation of continuous actions, in units of the action range's half"""
 
 

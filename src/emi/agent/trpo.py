@@ -18,24 +18,24 @@ from torch import Tensor
 from torch.func import functional_call
 
 from emi.agent.policy import AnyPolicy
-from emi.data import Rows, as_tensor
+from emi.data import Fraction, NotNegativeFloat, PositiveFloat, PositiveInt, Rows, as_tensor
 
 
 @dataclass(frozen=True)
 class TRPOConfig:
-    max_kl: float = 0.01
+    max_kl: PositiveFloat = 0.01
     """δ, the largest mean KL of a step (paper, supplementary tables)"""
-    cg_iterations: int = 10
+    cg_iterations: PositiveInt = 10
     """conjugate-gradient iterations (authors' code)"""
-    cg_tolerance: float = 1e-10
+    cg_tolerance: NotNegativeFloat = 1e-10
     """stop when the squared residual is below this (rllab's krylov)"""
-    damping: float = 1e-5
+    damping: NotNegativeFloat = 1e-5
     """added to the diagonal of H (authors' code)"""
-    backtrack_ratio: float = 0.8
+    backtrack_ratio: Fraction = 0.8
     """each try is this much shorter (authors' code)"""
-    max_backtracks: int = 15
+    max_backtracks: PositiveInt = 15
     """number of tries before the step is given up (authors' code)"""
-    slices: int = 1
+    slices: PositiveInt = 1
     """parts the batch is passed in; more need less memory (authors: 16 for images)"""
 
 

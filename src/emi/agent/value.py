@@ -16,7 +16,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from emi.data import FloatArray, IntArray, Rows, as_tensor
+from emi.data import (
+    FloatArray,
+    IntArray,
+    NotNegativeFloat,
+    PositiveFloat,
+    PositiveInt,
+    Rows,
+    as_tensor,
+)
 from emi.nets import Activation, is_image, linear, trunk
 
 
@@ -24,17 +32,17 @@ from emi.nets import Activation, is_image, linear, trunk
 class ValueConfig:
     kind: Literal["linear", "network"] = "linear"
     """linear: least squares on features of the observation; network: an MLP, or convolutions"""
-    hidden: tuple[int, ...] = (32,)
+    hidden: tuple[PositiveInt, ...] = (32,)
     """hidden layers of the network for vector observations (paper, supplementary table 1)"""
     activation: Activation = "relu"
     """activation of those layers"""
-    ridge: float = 1e-5
+    ridge: NotNegativeFloat = 1e-5
     """regulariser of the least squares (rllab's linear_feature_baseline)"""
-    learning_rate: float = 1e-3
+    learning_rate: PositiveFloat = 1e-3
     """Adam step size of the network (authors' scripts)"""
-    epochs: int = 5
+    epochs: PositiveInt = 5
     """passes over the batch per fit (authors' trpo_emi_mujoco.py; 3 in trpo_emi_atari.py)"""
-    minibatch: int = 64
+    minibatch: PositiveInt = 64
     """rows per gradient step (authors' trpo_emi_mujoco.py; 512 in trpo_emi_atari.py)"""
 
 

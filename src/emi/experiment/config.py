@@ -6,13 +6,14 @@ import dataclasses
 import difflib
 import os
 import types
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from emi.agent.policy import PolicyConfig
 from emi.agent.trpo import TRPOConfig
 from emi.agent.value import ValueConfig
+from emi.data import FractionOrZero, NotNegativeFloat, NotNegativeInt, PositiveInt
 from emi.intrinsic import EMIConfig
 
 METHODS = {
@@ -32,25 +33,25 @@ class TrainConfig:
     """environment, one of `emi envs`"""
     method: str
     """exploration method, one of `emi methods`"""
-    seed: int = 0
+    seed: NotNegativeInt = 0
     """decides everything random in the run"""
-    steps: int = 5_000_000
+    steps: PositiveInt = 5_000_000
     """environment steps in all"""
-    steps_per_iteration: int = 5_000
+    steps_per_iteration: PositiveInt = 5_000
     """environment steps per policy update"""
-    num_envs: int = 10
+    num_envs: PositiveInt = 10
     """environments stepped side by side"""
-    eta: float = 1e-3
+    eta: NotNegativeFloat = 1e-3
     """η, coefficient of the bonus"""
     clip_rewards: bool = False
     """clamp rewards to [−1, 1] for learning, before the bonus is added"""
-    discount: float = 0.995
+    discount: FractionOrZero = 0.995
     """γ"""
-    gae_lambda: float = 1.0
+    gae_lambda: FractionOrZero = 1.0
     """λ of generalised advantage estimation"""
     bootstrap_timeouts: bool = False
     """value after a time-out: predicted if true, 0 as in the paper if false"""
-    threads: int = 1
+    threads: PositiveInt = 1
     """CPU threads; part of what decides the bits of a run"""
     device: str = "cpu"
     """where networks live: cpu or cuda"""
@@ -113,66 +114,7 @@ def resolve(
 
 def validate(config: TrainConfig) -> None:
     """Raise ConfigError for the first value that cannot be meant."""
-    positive = [
-        ("steps", config.steps),
-        ("steps_per_iteration", config.steps_per_iteration),
-        ("num_envs", config.num_envs),
-        ("threads", config.threads),
-        ("policy.init_std", config.policy.init_std),
-        ("value.minibatch", config.value.minibatch),
-        ("value.epochs", config.value.epochs),
-        ("value.learning_rate", config.value.learning_rate),
-        ("trpo.max_kl", config.trpo.max_kl),
-        ("trpo.cg_iterations", config.trpo.cg_iterations),
-        ("trpo.max_backtracks", config.trpo.max_backtracks),
-        ("trpo.slices", config.trpo.slices),
-    ]
-    not_negative = [
-        ("seed", config.seed),
-        ("eta", config.eta),
-        ("value.ridge", config.value.ridge),
-        ("trpo.damping", config.trpo.damping),
-        ("trpo.cg_tolerance", config.trpo.cg_tolerance),
-    ]
-    fractions = [
-        ("discount", config.discount),
-        ("gae_lambda", config.gae_lambda),
-        ("trpo.backtrack_ratio", config.trpo.backtrack_ratio),
-    ]
-    if config.intrinsic is not None:
-        emi = config.intrinsic
-        positive += [
-            ("intrinsic.embedding_dim", emi.embedding_dim),
-            ("intrinsic.bandwidth", emi.bandwidth),
-            ("intrinsic.learning_rate", emi.learning_rate),
-            ("intrinsic.epochs", emi.epochs),
-            ("intrinsic.minibatch", emi.minibatch),
-            ("intrinsic.action_hidden", emi.action_hidden),
-            ("intrinsic.error_hidden", emi.error_hidden),
-        ]
-        not_negative += [
-            ("intrinsic.lambda_error", emi.lambda_error),
-            ("intrinsic.lambda_info", emi.lambda_info),
-            ("intrinsic.kl_weight", emi.kl_weight),
-        ]
-        sizes = [
-            ("intrinsic.state_hidden", emi.state_hidden),
-            ("intrinsic.information_hidden", emi.information_hidden),
-        ]
-    else:
-        sizes = []
-    sizes += [("policy.hidden", config.policy.hidden), ("value.hidden", config.value.hidden)]
-    positive += [(name, size) for name, layers in sizes for size in layers]
-    # Written so that NaN fails every comparison.
-    for name, value in positive:
-        if not 0 < value < float("inf"):
-            raise ConfigError(f"{name} must be positive, got {value}")
-    for name, value in not_negative:
-        if not 0 <= value < float("inf"):
-            raise ConfigError(f"{name} must not be negative, got {value}")
-    for name, value in fractions:
-        if not 0 < value <= 1:
-            raise ConfigError(f"{name} must be in (0, 1], got {value}")
+    _check_ranges(config, "")
     if config.device not in ("cpu", "cuda"):
         raise ConfigError(f"device must be cpu or cuda, got {config.device!r}")
     if config.num_envs > config.steps_per_iteration:
@@ -180,6 +122,31 @@ def validate(config: TrainConfig) -> None:
             f"num_envs ({config.num_envs}) must not exceed steps_per_iteration "
             f"({config.steps_per_iteration})"
         )
+
+
+# Written so that NaN fails every comparison.
+_ALLOWED: dict[str, Callable[[float], bool]] = {
+    "positive": lambda value: 0 < value < float("inf"),
+    "zero or more": lambda value: 0 <= value < float("inf"),
+    "in (0, 1]": lambda value: 0 < value <= 1,
+    "in [0, 1]": lambda value: 0 <= value <= 1,
+}
+
+
+def _check_ranges(group: Any, where: str) -> None:
+    """Hold every number against the range that its field declares (see `emi.data`)."""
+    for name, hint in get_type_hints(type(group), include_extras=True).items():
+        value = getattr(group, name)
+        if dataclasses.is_dataclass(value):
+            _check_ranges(value, f"{name}.")
+        values = value if isinstance(value, tuple) else (value,)
+        inner = get_args(hint)[0] if get_origin(hint) is tuple else hint
+        if get_origin(inner) is not Annotated:
+            continue
+        allowed = get_args(inner)[1]
+        for number in values:
+            if not _ALLOWED[allowed](number):
+                raise ConfigError(f"{where}{name} must be {allowed}, got {number}")
 
 
 def _override(config: TrainConfig, word: str) -> TrainConfig:

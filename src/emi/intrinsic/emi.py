@@ -18,7 +18,15 @@ import gymnasium
 import torch
 from torch import Tensor, nn
 
-from emi.data import Batched, IntArray, Transitions, as_tensor
+from emi.data import (
+    Batched,
+    IntArray,
+    NotNegativeFloat,
+    PositiveFloat,
+    PositiveInt,
+    Transitions,
+    as_tensor,
+)
 from emi.intrinsic.actions import ActionVectors
 from emi.intrinsic.information import gaussian_kl, jsd_bound, jsd_loss
 from emi.nets import Activation, linear, mlp, trunk
@@ -26,39 +34,39 @@ from emi.nets import Activation, linear, mlp, trunk
 
 @dataclass(frozen=True)
 class EMIConfig:
-    embedding_dim: int = 2
+    embedding_dim: PositiveInt = 2
     """d, the dimension of φ, ψ and S (paper, section 5.1)"""
     reward: Literal["prediction_error", "diversity"] = "prediction_error"
     """what is paid: r_e of equation 8 (EMI), or r_d of supplementary section 2 (EMI-D)"""
-    lambda_error: float = 5.0
+    lambda_error: NotNegativeFloat = 5.0
     """λ_error, weight of ‖S‖² (paper: 5 SparseHalfCheetah, 0.001 SwimmerGather, 100 images)"""
-    lambda_info: float = 1.0
+    lambda_info: NotNegativeFloat = 1.0
     """λ_info, weight of the information term (paper: 1 MuJoCo, 0.1 images)"""
     kl_target: Literal["none", "action", "state"] = "none"
     """embeddings held near N(0, I) (paper, section 4.2: actions, for images)"""
-    kl_weight: float = 0.0
+    kl_weight: NotNegativeFloat = 0.0
     """weight of that KL (authors' scripts: 0.5 images, 0.1 EMI-D on MuJoCo; not in the paper)"""
-    bandwidth: float = 5.0
+    bandwidth: PositiveFloat = 5.0
     """σ of the diversity kernel (authors' trpo_emi_mujoco.py; not in the paper)"""
     information_term: bool = True
     """ablation: learn without the information term"""
     error_model: bool = True
     """ablation: learn without the error model, S ≡ 0"""
-    state_hidden: tuple[int, ...] = (64, 32)
+    state_hidden: tuple[PositiveInt, ...] = (64, 32)
     """hidden layers of φ, and of S before the action joins, for vectors (paper: as the policy)"""
     state_activation: Activation = "tanh"
     """their activation (paper: as the policy, hence tanh; the authors' code has ReLU)"""
-    action_hidden: int = 64
+    action_hidden: PositiveInt = 64
     """hidden units of ψ, ReLU (paper)"""
-    information_hidden: tuple[int, ...] = (64, 64)
+    information_hidden: tuple[PositiveInt, ...] = (64, 64)
     """hidden layers of T_S and T_A, ReLU (paper)"""
-    error_hidden: int = 256
+    error_hidden: PositiveInt = 256
     """units of S after the action has joined, ReLU (paper)"""
-    learning_rate: float = 1e-3
+    learning_rate: PositiveFloat = 1e-3
     """Adam step size (paper, supplementary section 1)"""
-    epochs: int = 3
+    epochs: PositiveInt = 3
     """passes over each batch (paper, supplementary section 1)"""
-    minibatch: int = 512
+    minibatch: PositiveInt = 512
     """transitions per gradient step; an incomplete last one is dropped (paper; authors' code)"""
 
 
