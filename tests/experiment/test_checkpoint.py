@@ -330,7 +330,7 @@ class TestCrash:
         chance = random.Random(0)
         newest = 0
         save(tmp_path, 0, small_state(0))
-        for _ in range(100):
+        for _ in range(60):
             reading, writing = os.pipe()
             child = os.fork()
             if child == 0:
