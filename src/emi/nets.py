@@ -6,7 +6,8 @@ Every layer draws its weights from the generator it is given, so that a seed dec
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Literal, TypeVar
 
@@ -18,7 +19,10 @@ from torch.nn.utils import skip_init
 
 Activation = Literal["tanh", "relu"]
 M = TypeVar("M", nn.Linear, nn.Conv2d)
-_ACTIVATIONS = {"tanh": nn.Tanh, "relu": nn.ReLU}
+_ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
+    "tanh": nn.Tanh,
+    "relu": partial(nn.ReLU, inplace=True),
+}
 
 
 def _xavier(layer: M, generator: torch.Generator) -> M:
@@ -110,12 +114,12 @@ def conv_trunk(pixels: Pixels, generator: torch.Generator) -> tuple[nn.Sequentia
     trunk = nn.Sequential(
         pixels,
         first,
-        nn.ReLU(),
+        nn.ReLU(inplace=True),
         second,
-        nn.ReLU(),
+        nn.ReLU(inplace=True),
         nn.Flatten(),
         linear(32 * height * width, 256, generator),
-        nn.ReLU(),
+        nn.ReLU(inplace=True),
     )
     return trunk.to(memory_format=torch.channels_last), 256  # type: ignore[call-overload]
 

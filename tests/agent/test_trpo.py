@@ -88,11 +88,12 @@ def test_conjugate_gradient_solves() -> None:
     root = torch.randn(6, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     a = root @ root.T + torch.eye(6, dtype=torch.float64)
     b = torch.arange(1.0, 7.0, dtype=torch.float64)
-    x = conjugate_gradient(lambda v: a @ v, b, iterations=6, tolerance=1e-20)
+    x, _ = conjugate_gradient(lambda v: a @ v, b, iterations=6, tolerance=1e-20)
     torch.testing.assert_close(a @ x, b, rtol=1e-8, atol=1e-8)
     # One iteration is the exact line minimum along b.
-    first = conjugate_gradient(lambda v: a @ v, b, iterations=1, tolerance=0)
+    first, residual = conjugate_gradient(lambda v: a @ v, b, iterations=1, tolerance=0)
     torch.testing.assert_close(first, b * (b.dot(b) / b.dot(a @ b)))
+    torch.testing.assert_close(residual, b - a @ first)
 
 
 @pytest.mark.parametrize("kind", ACTIONS)

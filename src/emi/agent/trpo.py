@@ -78,9 +78,14 @@ def unflatten(flat: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
     return [part.view_as(t) for part, t in zip(parts, like, strict=True)]
 
 
+class Solution(NamedTuple):
+    x: Tensor  # [parameters]
+    residual: Tensor  # b − A x, so that A x needs no further product
+
+
 def conjugate_gradient(
     product: Callable[[Tensor], Tensor], b: Tensor, iterations: int, tolerance: float
-) -> Tensor:
+) -> Solution:
     """x with A x ≈ b for a symmetric positive definite A given as x ↦ A x."""
     x, residual = torch.zeros_like(b), b.clone()
     direction, squared = b.clone(), b.dot(b)
@@ -93,7 +98,7 @@ def conjugate_gradient(
         if squared < tolerance:
             break
         direction = residual + (squared / previous) * direction
-    return x
+    return Solution(x, residual)
 
 
 def fisher_vector_product(
@@ -209,8 +214,10 @@ def trpo_step(
     if not gradient.any():
         return unchanged
     product = fisher_vector_product(policy, parts, config.damping)
-    direction = conjugate_gradient(product, -gradient, config.cg_iterations, config.cg_tolerance)
-    curvature = direction.dot(product(direction)).item()
+    direction, residual = conjugate_gradient(
+        product, -gradient, config.cg_iterations, config.cg_tolerance
+    )
+    curvature = direction.dot(-gradient - residual).item()  # dᵀ(H + damping·I)d
     # Rounding can make the curvature negative; its root would poison every weight.
     if not curvature > 0:
         return unchanged

@@ -132,7 +132,7 @@ class EMI(nn.Module):
     Scalars of `learn`, means over its minibatches: `emi/loss_linear`, `emi/loss_error`,
     `emi/loss_info` (the terms of equation 7, unweighted), `emi/loss_kl`, `emi/bound_state` and
     `emi/bound_action` (lower bounds of the two informations, at most log 4), `emi/state_norm`,
-    `emi/action_norm` and `emi/error_norm` (mean lengths of φ, ψ and S on the last minibatch).
+    `emi/action_norm` and `emi/error_norm` (mean lengths of φ, ψ and S, as learnt, on the last minibatch).
     """
 
     def __init__(
@@ -201,7 +201,7 @@ class EMI(nn.Module):
         history = []
         for rows in self._minibatches(len(batch)):
             part = batch[rows]
-            losses, norms = self.losses(
+            losses = self.losses(
                 as_tensor(part.obs, self._device),
                 self.actions(as_tensor(part.action, self._device)),
                 as_tensor(part.next_obs, self._device),
@@ -211,7 +211,12 @@ class EMI(nn.Module):
             self.optimizer.step()
             history.append(torch.stack(losses).detach())
         linear, error, info, kl, bound_state, bound_action = torch.stack(history).mean(0).tolist()
-        state_norm, action_norm, error_norm = norms.tolist()
+        vectors = (
+            self.embed_state(part.obs),
+            self.embed_action(part.action),
+            self.error(part.obs, part.action),
+        )
+        state_norm, action_norm, error_norm = (v.norm(dim=1).mean().item() for v in vectors)
         return {
             "emi/loss_linear": linear,
             "emi/loss_error": error,
@@ -224,8 +229,8 @@ class EMI(nn.Module):
             "emi/error_norm": error_norm,
         }
 
-    def losses(self, obs: Tensor, action: Tensor, next_obs: Tensor) -> tuple[Losses, Tensor]:
-        """The terms on one minibatch of m, and the mean norms of φ, ψ and S, [3].
+    def losses(self, obs: Tensor, action: Tensor, next_obs: Tensor) -> Losses:
+        """The terms on one minibatch of m.
 
         `action` is as `ActionVectors` gives it. The first half of the minibatch is the joint
         sample D; D_s and D_a take φ(s') and ψ(a) from the second half (supplementary section 3).
@@ -258,10 +263,7 @@ class EMI(nn.Module):
                 kl = gaussian_kl(phi)
             case "none":
                 kl = zero
-        losses = Losses(linear_loss, error_loss, info, kl, bound_state, bound_action)
-        with torch.no_grad():
-            norms = torch.stack([x.norm(dim=1).mean() for x in (phi, psi, error)])
-        return losses, norms
+        return Losses(linear_loss, error_loss, info, kl, bound_state, bound_action)
 
     def objective(self, losses: Losses) -> Tensor:
         """Equation 7 with its weights, and the KL regulariser of section 4.2."""
