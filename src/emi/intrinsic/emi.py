@@ -132,7 +132,8 @@ class EMI(nn.Module):
     Scalars of `learn`, means over its minibatches: `emi/loss_linear`, `emi/loss_error`,
     `emi/loss_info` (the terms of equation 7, unweighted), `emi/loss_kl`, `emi/bound_state` and
     `emi/bound_action` (lower bounds of the two informations, at most log 4), `emi/state_norm`,
-    `emi/action_norm` and `emi/error_norm` (mean lengths of φ, ψ and S, as learnt, on the last minibatch).
+    `emi/action_norm` and `emi/error_norm` (mean lengths of φ, ψ and S, as learnt, on the last
+    minibatch).
     """
 
     def __init__(
