@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import os
 import types
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from emi.agent.policy import PolicyConfig
 from emi.agent.trpo import TRPOConfig
 from emi.agent.value import ValueConfig
 from emi.data import FractionOrZero, NotNegativeFloat, NotNegativeInt, PositiveInt
+from emi.experiment.provenance import usable_cores
 from emi.intrinsic import EMIConfig
 
 METHODS = {
@@ -101,7 +101,7 @@ def resolve(
     config = dataclasses.replace(
         preset(env, method),
         seed=seed,
-        threads=threads if threads is not None else os.cpu_count() or 1,
+        threads=threads if threads is not None else usable_cores(),
         device=device,
     )
     if steps is not None:
