@@ -172,6 +172,13 @@ def test_a_restored_trainer_goes_on_as_if_never_stopped(
     assert weights(second) == weights(straight)
 
 
+def test_every_iteration_starts_from_a_reset_of_its_own() -> None:
+    trainer = Trainer(small())
+    first, second, again = (trainer._collect(iteration).pool[:3] for iteration in (0, 1, 0))
+    assert (first[:, :8] != second[:, :8]).all()
+    np.testing.assert_array_equal(first, again)
+
+
 def test_learning_beside_the_policy_changes_no_bit() -> None:
     config = small()
     alone, beside = (Trainer(dataclasses.replace(config, threads=n)) for n in (1, 2))
