@@ -52,14 +52,21 @@ class Transitions:
     """A batch of (s, a, s'), each with a leading batch axis.
 
     `next_obs` is the true successor, also where an episode ended. Actions are in the units of the
-    environment's action space.
+    environment's action space. Methods that follow a stream of bonuses read `env`: the rows of one
+    environment are in the order of time. Without it, all rows are one stream.
     """
 
     obs: Batched  # [n, *observation]
     action: Batched  # [n, *action]
     next_obs: Batched  # [n, *observation]
+    env: IntArray | None = None  # [n], which environment a row came from, counted from 0
 
     def __post_init__(self) -> None:
+        if self.env is not None and len(self.env) != len(self.action):
+            raise ValueError(
+                f"env must have one entry for each of the {len(self.action)} transitions, "
+                f"got {len(self.env)}"
+            )
         lengths = {len(self.obs), len(self.action), len(self.next_obs)}
         if len(lengths) != 1:
             raise ValueError(
@@ -71,7 +78,8 @@ class Transitions:
         return len(self.action)
 
     def __getitem__(self, which: Any) -> Transitions:
-        return Transitions(self.obs[which], self.action[which], self.next_obs[which])
+        env = None if self.env is None else self.env[which]
+        return Transitions(self.obs[which], self.action[which], self.next_obs[which], env)
 
 
 class UnitRange(NamedTuple):
@@ -168,8 +176,10 @@ class Rollout:
 
     def transitions(self, to_env: Callable[[Array], Array]) -> Transitions:
         """The valid steps as (s, a, s'), actions brought into the environment's units."""
+        env = np.broadcast_to(np.arange(self.index.shape[1]), self.index.shape)
         return Transitions(
             obs=self.observations(),
             action=to_env(self.flat(self.action)),
             next_obs=Rows(self.pool, self.flat(self.next_index)),
+            env=self.flat(env),
         )

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import Literal, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 import gymnasium
 import numpy as np
@@ -17,25 +17,34 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import skip_init
 
-Activation = Literal["tanh", "relu"]
+Activation = Literal["tanh", "relu", "elu", "leaky_relu"]
 M = TypeVar("M", nn.Linear, nn.Conv2d)
 _ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "tanh": nn.Tanh,
     "relu": partial(nn.ReLU, inplace=True),
+    "elu": partial(nn.ELU, inplace=True),
+    "leaky_relu": partial(nn.LeakyReLU, 0.2, inplace=True),  # TensorFlow's slope
 }
+Init = Literal["xavier", "orthogonal"]
 
 
-def _xavier(layer: M, generator: torch.Generator) -> M:
-    # As in the authors' code: uniform in ±sqrt(6 / (fan_in + fan_out)) for all layers, the last
-    # one included, and zero biases.
-    nn.init.xavier_uniform_(layer.weight, generator=generator)
+def _initialise(layer: M, init: Init, generator: torch.Generator) -> M:
+    match init:
+        case "xavier":
+            # As in EMI's code: uniform in ±sqrt(6 / (fan_in + fan_out)) for all layers, the last
+            # one included.
+            nn.init.xavier_uniform_(layer.weight, generator=generator)
+        case "orthogonal":
+            nn.init.orthogonal_(layer.weight, 2**0.5, generator=generator)
     assert layer.bias is not None
     nn.init.zeros_(layer.bias)
     return layer
 
 
-def linear(inputs: int, outputs: int, generator: torch.Generator) -> nn.Linear:
-    return _xavier(skip_init(nn.Linear, inputs, outputs), generator)
+def linear(
+    inputs: int, outputs: int, generator: torch.Generator, *, init: Init = "xavier"
+) -> nn.Linear:
+    return _initialise(skip_init(nn.Linear, inputs, outputs), init, generator)
 
 
 def mlp(
@@ -44,11 +53,12 @@ def mlp(
     generator: torch.Generator,
     *,
     activate_last: bool = False,
+    init: Init = "xavier",
 ) -> nn.Sequential:
     """Fully connected layers `sizes[0]` → … → `sizes[-1]` with an activation between them."""
     layers: list[nn.Module] = []
     for inputs, outputs in pairwise(sizes):
-        layers += [linear(inputs, outputs, generator), _ACTIVATIONS[activation]()]
+        layers += [linear(inputs, outputs, generator, init=init), _ACTIVATIONS[activation]()]
     return nn.Sequential(*(layers if activate_last else layers[:-1]))
 
 
@@ -95,33 +105,53 @@ class Flat(nn.Module):
         return obs.reshape(len(obs), -1).to(torch.float32)
 
 
-def conv_output(size: int, kernel: int, stride: int) -> int:
-    return (size - kernel) // stride + 1
+class Conv(NamedTuple):
+    """One convolution with square kernels."""
+
+    filters: int
+    kernel: int
+    stride: int
+    padding: int = 0
+
+    def output(self, size: int) -> int:
+        return (size + 2 * self.padding - self.kernel) // self.stride + 1
+
+    def smallest_input(self, output: int) -> int:
+        return max(1, (output - 1) * self.stride + self.kernel - 2 * self.padding)
+
+
+def convolutions(
+    pixels: Pixels,
+    layers: Sequence[Conv],
+    activation: Activation,
+    generator: torch.Generator,
+    *,
+    init: Init = "xavier",
+) -> tuple[nn.Sequential, int]:
+    """Pixels through convolutions, each activated, flattened; also returns the width."""
+    height, width, channels = pixels.height, pixels.width, pixels.channels
+    smallest = 1
+    for layer in reversed(layers):
+        smallest = layer.smallest_input(smallest)
+    if min(height, width) < smallest:
+        raise ValueError(
+            f"images must be at least {smallest}×{smallest} for the convolutions, "
+            f"got {pixels.height}×{pixels.width}"
+        )
+    stack: list[nn.Module] = [pixels]
+    for layer in layers:
+        conv = skip_init(nn.Conv2d, channels, *layer)
+        stack += [_initialise(conv, init, generator), _ACTIVATIONS[activation]()]
+        height, width, channels = layer.output(height), layer.output(width), layer.filters
+    net = nn.Sequential(*stack, nn.Flatten())
+    return net.to(memory_format=torch.channels_last), channels * height * width  # type: ignore[call-overload]
 
 
 def conv_trunk(pixels: Pixels, generator: torch.Generator) -> tuple[nn.Sequential, int]:
     """16@8×8 stride 4, 32@4×4 stride 2, 256 units, all ReLU; also returns the width, 256."""
-    height, width = (
-        conv_output(conv_output(size, 8, 4), 4, 2) for size in (pixels.height, pixels.width)
-    )
-    if height < 1 or width < 1:
-        raise ValueError(
-            "images must be at least 20×20 for the convolutions, "
-            f"got {pixels.height}×{pixels.width}"
-        )
-    first = _xavier(skip_init(nn.Conv2d, pixels.channels, 16, 8, 4), generator)
-    second = _xavier(skip_init(nn.Conv2d, 16, 32, 4, 2), generator)
-    trunk = nn.Sequential(
-        pixels,
-        first,
-        nn.ReLU(inplace=True),
-        second,
-        nn.ReLU(inplace=True),
-        nn.Flatten(),
-        linear(32 * height * width, 256, generator),
-        nn.ReLU(inplace=True),
-    )
-    return trunk.to(memory_format=torch.channels_last), 256  # type: ignore[call-overload]
+    net, width = convolutions(pixels, [Conv(16, 8, 4), Conv(32, 4, 2)], "relu", generator)
+    top = mlp([width, 256], "relu", generator, activate_last=True)
+    return nn.Sequential(*net, *top), 256
 
 
 def trunk(

@@ -256,7 +256,7 @@ def test_only_the_newest_frame_of_an_image_counts() -> None:
 def test_scoring_in_pieces_is_scoring_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     emi, data = EMI(VECTOR, CONTINUOUS), batch(VECTOR, CONTINUOUS, 21)
     whole = emi.reward(data)
-    monkeypatch.setattr("emi.intrinsic.emi.REWARD_ROWS", 8)
+    monkeypatch.setattr("emi.intrinsic.pieces.ROWS", 8)
     torch.testing.assert_close(emi.reward(data), whole)
 
 
@@ -272,12 +272,12 @@ def test_actions_are_scaled_by_the_bounds_of_their_space() -> None:
 
 def test_an_epoch_is_the_batch_in_full_minibatches_reshuffled() -> None:
     emi = EMI(VECTOR, DISCRETE)
-    parts = list(emi._minibatches(1100))
+    parts = list(emi.descent.minibatches(1100, 512, 3))
     assert [len(part) for part in parts] == [512] * 6  # ⌊1100 / 512⌋ = 2, three times
     epochs = [np.concatenate(parts[i : i + 2]) for i in (0, 2, 4)]
     assert all(len(set(epoch.tolist())) == 1024 for epoch in epochs)
     assert (epochs[0] != epochs[1]).any()
-    assert [len(part) for part in emi._minibatches(100)] == [100] * 3
+    assert [len(part) for part in emi.descent.minibatches(100, 512, 3)] == [100] * 3
 
 
 def test_surprise_is_scored_before_learning_and_diversity_after() -> None:

@@ -9,10 +9,8 @@ Kim, Kim, Jeong, Levine, Song: EMI: Exploration with Mutual Information, ICML 20
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import gymnasium
 import torch
@@ -20,7 +18,6 @@ from torch import Tensor, nn
 
 from emi.data import (
     Batched,
-    IntArray,
     NotNegativeFloat,
     PositiveFloat,
     PositiveInt,
@@ -28,7 +25,9 @@ from emi.data import (
     as_tensor,
 )
 from emi.intrinsic.actions import ActionVectors
+from emi.intrinsic.descent import Descent
 from emi.intrinsic.information import gaussian_kl, jsd_bound, jsd_loss
+from emi.intrinsic.pieces import in_pieces
 from emi.nets import Activation, linear, mlp, trunk
 
 
@@ -81,7 +80,6 @@ class Losses(NamedTuple):
     bound_action: Tensor  # lower bound of I(φ, φ'; ψ) ≤ log 4
 
 
-REWARD_ROWS = 8_192  # rows per forward pass when scoring, so that large image batches fit
 KERNEL_ROWS = 32  # rows of the n × n kernel held at once: few enough to stay in the cache
 
 
@@ -145,8 +143,7 @@ class EMI(nn.Module):
     ) -> None:
         super().__init__()
         self.config = config
-        self.generator = torch.Generator().manual_seed(seed)
-        rng, d = self.generator, config.embedding_dim
+        rng, d = torch.Generator().manual_seed(seed), config.embedding_dim
         self.actions = ActionVectors(action_space)
         features, width = trunk(
             observation_space,
@@ -160,8 +157,7 @@ class EMI(nn.Module):
         self.S = ErrorModel(observation_space, self.actions.size, config, rng)
         self.T_S = mlp([3 * d, *config.information_hidden, 1], "relu", rng)
         self.T_A = mlp([3 * d, *config.information_hidden, 1], "relu", rng)
-        # The fused kernel does in one call what a step over thirty small tensors costs thirty for.
-        self.optimizer = torch.optim.Adam(self.parameters(), lr=config.learning_rate, fused=True)
+        self.descent = Descent(self.parameters(), config.learning_rate, rng)
 
     @property
     def learns_first(self) -> bool:
@@ -174,22 +170,17 @@ class EMI(nn.Module):
 
     def embed_state(self, obs: Batched) -> Tensor:
         """φ(s): [n, *observation] to [n, d]."""
-        with torch.no_grad():
-            return torch.cat([self.phi(part) for part in self._parts(obs)])
+        return in_pieces(self.phi, self._device, obs)
 
     def embed_action(self, action: Batched) -> Tensor:
         """ψ(a): [n, *action] to [n, d]."""
-        with torch.no_grad():
-            return self.psi(self.actions(as_tensor(action, self._device)))
+        return in_pieces(lambda a: self.psi(self.actions(a)), self._device, action)
 
     def error(self, obs: Batched, action: Batched) -> Tensor:
         """S(s, a): [n, *observation], [n, *action] to [n, d]; zero without the error model."""
-        with torch.no_grad():
-            vectors = self.actions(as_tensor(action, self._device))
-            if not self.config.error_model:
-                return vectors.new_zeros(len(vectors), self.config.embedding_dim)
-            parts = zip(self._parts(obs), vectors.split(REWARD_ROWS), strict=True)
-            return torch.cat([self.S(part, a) for part, a in parts])
+        if not self.config.error_model:
+            return torch.zeros(len(action), self.config.embedding_dim, device=self._device)
+        return in_pieces(lambda s, a: self.S(s, self.actions(a)), self._device, obs, action)
 
     def reward(self, batch: Transitions) -> Tensor:
         phi, phi_next = self.embed_state(batch.obs), self.embed_state(batch.next_obs)
@@ -199,17 +190,15 @@ class EMI(nn.Module):
         return prediction_error(phi, psi, self.error(batch.obs, batch.action), phi_next)
 
     def learn(self, batch: Transitions) -> dict[str, float]:
-        history = []
-        for rows in self._minibatches(len(batch)):
+        config, history = self.config, []
+        for rows in self.descent.minibatches(len(batch), config.minibatch, config.epochs):
             part = batch[rows]
             losses = self.losses(
                 as_tensor(part.obs, self._device),
                 self.actions(as_tensor(part.action, self._device)),
                 as_tensor(part.next_obs, self._device),
             )
-            self.optimizer.zero_grad()
-            self.objective(losses).backward()
-            self.optimizer.step()
+            self.descent.step(self.objective(losses))
             history.append(torch.stack(losses).detach())
         linear, error, info, kl, bound_state, bound_action = torch.stack(history).mean(0).tolist()
         vectors = (
@@ -275,24 +264,3 @@ class EMI(nn.Module):
             + config.lambda_info * losses.info
             + config.kl_weight * losses.kl
         )
-
-    def _parts(self, obs: Batched) -> Iterator[Tensor]:
-        for start in range(0, len(obs), REWARD_ROWS):
-            yield as_tensor(obs[start : start + REWARD_ROWS], self._device)
-
-    def _minibatches(self, n: int) -> Iterator[IntArray]:
-        size = min(self.config.minibatch, n)
-        for _ in range(self.config.epochs):
-            order = torch.randperm(n, generator=self.generator).numpy()
-            yield from (order[i : i + size] for i in range(0, n - size + 1, size))
-
-    def get_extra_state(self) -> dict[str, Any]:
-        return {
-            "optimizer": self.optimizer.state_dict(),
-            "generator": self.generator.get_state(),
-        }
-
-    def set_extra_state(self, state: dict[str, Any]) -> None:
-        # A copy, or two models would share Adam's moments.
-        self.optimizer.load_state_dict(copy.deepcopy(state["optimizer"]))
-        self.generator.set_state(state["generator"])

@@ -1,0 +1,60 @@
+"""Running mean and variance, merged batch by batch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Count, mean and variance (over the count, not the count less one) of some rows; float64."""
+
+    count: Tensor  # []
+    mean: Tensor  # [...]
+    variance: Tensor  # [...]
+
+    @classmethod
+    def of(cls, rows: Tensor) -> Moments:
+        """Of [n, ...]. One row has the variance 0, never NaN."""
+        rows = rows.to(torch.float64)
+        count = torch.tensor(float(len(rows)), dtype=torch.float64, device=rows.device)
+        return cls(count, rows.mean(0), rows.var(0, correction=0))
+
+    def merge(self, other: Moments) -> Moments:
+        """The moments of both sets of rows together (Chan, Golub, LeVeque, 1979)."""
+        count = self.count + other.count
+        share = other.count / count
+        delta = other.mean - self.mean
+        mean = self.mean + delta * share
+        variance = (
+            self.variance * (1 - share)
+            + other.variance * share
+            + delta.square() * share * (1 - share)
+        )
+        return Moments(count, mean, variance)
+
+
+class RunningMoments(nn.Module):
+    """Moments of all rows seen so far, as buffers of a method; before the first, count 0."""
+
+    count: Tensor
+    mean: Tensor
+    variance: Tensor
+
+    def __init__(self, shape: tuple[int, ...] = ()) -> None:
+        super().__init__()
+        self.register_buffer("count", torch.zeros((), dtype=torch.float64))
+        self.register_buffer("mean", torch.zeros(shape, dtype=torch.float64))
+        self.register_buffer("variance", torch.zeros(shape, dtype=torch.float64))
+
+    def with_rows(self, rows: Tensor) -> Moments:
+        """What the moments would be with [n, *shape] more rows; nothing is stored."""
+        return Moments(self.count, self.mean, self.variance).merge(Moments.of(rows))
+
+    def update(self, rows: Tensor) -> None:
+        """Take in [n, *shape] rows."""
+        moments = self.with_rows(rows)
+        self.count, self.mean, self.variance = moments.count, moments.mean, moments.variance

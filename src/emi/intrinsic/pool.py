@@ -1,0 +1,66 @@
+"""A bounded memory of past rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+class Pool(nn.Module):
+    """The last `capacity` rows, the oldest overwritten first; in main memory on every device.
+
+    It grows with what it holds, so that a short run costs little, and is part of the state.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        super().__init__()
+        self.capacity = capacity
+        self._rows: Tensor | None = None
+        self._size = 0
+        self._next = 0  # the slot that the next row takes
+
+    def __len__(self) -> int:
+        return self._size
+
+    @property
+    def rows(self) -> Tensor:
+        """[size, ...]: what is held, in the order of the slots."""
+        if self._rows is None:
+            raise ValueError("the pool is empty")
+        return self._rows[: self._size]
+
+    def add(self, rows: Tensor) -> None:
+        """Take in [n, ...] rows, the last ones if there are more than fit."""
+        rows = rows[-self.capacity :].cpu()
+        self._reserve(rows)
+        assert self._rows is not None
+        slots = (self._next + torch.arange(len(rows))) % self.capacity
+        self._rows[slots] = rows
+        self._next = (self._next + len(rows)) % self.capacity
+        self._size = min(self._size + len(rows), self.capacity)
+
+    def _reserve(self, rows: Tensor) -> None:
+        """Room for `rows`: at least twice what there was, so that growing costs little."""
+        have = 0 if self._rows is None else len(self._rows)
+        need = min(self._size + len(rows), self.capacity)
+        if have >= need:
+            return
+        bigger = rows.new_zeros(min(max(need, 2 * have), self.capacity), *rows.shape[1:])
+        if self._rows is not None:
+            bigger[: self._size] = self._rows[: self._size]
+        self._rows = bigger
+
+    def draw(self, n: int, generator: torch.Generator) -> Tensor:
+        """[n, ...] rows, each as likely as any other, with replacement."""
+        return self.rows[torch.randint(self._size, (n,), generator=generator)]
+
+    def get_extra_state(self) -> dict[str, Any]:
+        return {"rows": None if self._rows is None else self.rows, "next": self._next}
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        # A copy, or two pools would share their memory.
+        self._rows = None if state["rows"] is None else state["rows"].clone()
+        self._size = 0 if self._rows is None else len(self._rows)
+        self._next = state["next"]
