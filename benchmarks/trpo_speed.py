@@ -1,31 +1,22 @@
 """Environment steps per second of our training beside sb3-contrib's TRPO, on SparseHalfCheetah.
 
-Every contender lives in a process of its own and works only while the others wait. They take turns,
-one round each, again and again, so that a machine that is busy for a while is busy for all of them;
-the median of a contender's rounds counts. What each of them does is said in benchmarks/README.md.
+What each of the contenders does is said in benchmarks/README.md.
 """
 
 import argparse
 import functools
-import multiprocessing
 import os
-import platform
-import resource
 import statistics
-import time
 from collections.abc import Callable
-from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any
 
 import gymnasium
 import numpy as np
+from turns import Measured, Train, machine, measure
 
 BATCH = 5_000
 NUM_ENVS = 10
 SPEED = 8  # place of the forward velocity in an observation, after 8 joint positions
-# Training of a given number of iterations, to be timed.
-Train = Callable[[int], None]
 
 
 class PaidForSpeedVector(gymnasium.vector.VectorWrapper):
@@ -165,57 +156,16 @@ RIVALS: dict[str, Callable[..., Train]] = {
 }
 
 
-def work(make: Callable[..., Train], threads: int, orders: Connection) -> None:
-    """The process of one contender: trains as many iterations as it is told, until told 0."""
-    train = make(threads=threads)
-    train(2)  # first calls allocate and compile
-    orders.send(0.0)
-    while iterations := orders.recv():
-        start = time.perf_counter()
-        train(iterations)
-        orders.send(iterations * BATCH / (time.perf_counter() - start))
-    orders.send(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)  # MB on Linux
-
-
-def measure(
-    threads: int, rounds: int, iterations: int
-) -> tuple[dict[str, list[float]], dict[str, float]]:
-    """Steps per second of every round, and the peak memory in MB, by contender."""
-    context = multiprocessing.get_context("spawn")
-    lines: dict[str, Connection] = {}
-    for name, make in (OURS | RIVALS).items():
-        lines[name], orders = context.Pipe()
-        context.Process(target=work, args=(make, threads, orders), daemon=True).start()
-        lines[name].recv()  # one warm-up at a time
-    speeds: dict[str, list[float]] = {name: [] for name in lines}
-    for _ in range(rounds):
-        for name, line in lines.items():
-            line.send(iterations)
-            speeds[name].append(line.recv())
-            time.sleep(0.3)  # idle worker threads spin for a moment before they sleep
-    for line in lines.values():
-        line.send(0)
-    return speeds, {name: line.recv() for name, line in lines.items()}
-
-
-def show(speeds: dict[str, list[float]], memory: dict[str, float]) -> None:
+def show(measured: dict[str, Measured]) -> None:
+    speeds = {name: [BATCH / s for s in m.seconds] for name, m in measured.items()}
     medians = {name: statistics.median(values) for name, values in speeds.items()}
     print(f"{'':38s} {'steps/s':>8s} {'lowest':>8s} {'highest':>8s} {'peak MB':>8s}")
     for name, values in speeds.items():
-        numbers = (medians[name], min(values), max(values), memory[name])
+        numbers = (medians[name], min(values), max(values), measured[name].peak_mb)
         print(f"{name:38s}", *(f"{number:8,.0f}" for number in numbers))
     for rival in RIVALS:
         ratios = (f"{name} {medians[name] / medians[rival]:.1f}×" for name in OURS)
         print(f"\nbeside {rival}:\n  {';  '.join(ratios)}")
-
-
-def machine() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
-    models = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
-    return f"{models[0] if models else platform.processor()}, {platform.platform()}"
 
 
 def main() -> None:
@@ -224,12 +174,16 @@ def main() -> None:
     parser.add_argument("--iterations", type=int, default=4, help="iterations in a round")
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="default: all cores")
     options = parser.parse_args()
-    print(f"{machine()}, load {os.getloadavg()[0]:.1f} before the start")
+    print(machine())
     print(
-        f"Python {platform.python_version()}, threads: {options.threads}, rounds:", options.rounds
+        f"Threads: {options.threads}, rounds: {options.rounds}. "
+        f"A round is {options.iterations} × {BATCH:,} steps in {NUM_ENVS} environments.\n"
     )
-    print(f"A round is {options.iterations} × {BATCH:,} steps in {NUM_ENVS} environments.\n")
-    show(*measure(options.threads, options.rounds, options.iterations))
+    contenders = {
+        name: functools.partial(make, threads=options.threads)
+        for name, make in (OURS | RIVALS).items()
+    }
+    show(measure(contenders, options.rounds, options.iterations))
 
 
 if __name__ == "__main__":

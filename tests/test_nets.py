@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 
 import numpy as np
@@ -10,7 +11,7 @@ import torch
 from gymnasium.spaces import Box, Discrete
 from torch import nn
 
-from emi.nets import Pixels, is_image, mlp, trunk
+from emi.nets import Pixels, is_image, load_optimizer, mlp, trunk
 
 
 def generator() -> torch.Generator:
@@ -76,3 +77,33 @@ def test_what_an_image_is() -> None:
     assert not is_image(Box(0, 255, (128,), np.uint8))
     assert not is_image(Box(0, 1, (52, 52, 3), np.float32))
     assert not is_image(Discrete(3))
+
+
+def test_adam_goes_on_as_before_when_its_state_has_lost_its_strides() -> None:
+    """A checkpoint keeps values only; convolutions are channels_last, and fused Adam walks memory."""
+
+    def learner() -> tuple[nn.Module, torch.optim.Optimizer]:
+        net, _ = trunk(Box(0, 255, (3, 20, 20), np.uint8), (), "relu", generator())
+        return net, torch.optim.Adam(net.parameters(), lr=0.1, fused=True)
+
+    def step(net: nn.Module, optimizer: torch.optim.Optimizer, seed: int) -> None:
+        frames = torch.randint(
+            0, 256, (2, 3, 20, 20), dtype=torch.uint8, generator=torch.Generator().manual_seed(seed)
+        )
+        optimizer.zero_grad()
+        net(frames).square().sum().backward()
+        optimizer.step()
+
+    net, optimizer = learner()
+    step(net, optimizer, 1)
+    twin, other = learner()
+    twin.load_state_dict(net.state_dict())
+    state = copy.deepcopy(optimizer.state_dict())
+    for moments in state["state"].values():
+        for name, value in moments.items():
+            moments[name] = value.contiguous(memory_format=torch.contiguous_format)
+    load_optimizer(other, state)
+    step(net, optimizer, 2)
+    step(twin, other, 2)
+    for ours, theirs in zip(net.parameters(), twin.parameters(), strict=True):
+        assert torch.equal(ours, theirs)

@@ -10,26 +10,66 @@ from emi.envs import make_env  # also registers our worlds with Gymnasium
 if TYPE_CHECKING:
     from emi.data import Transitions
     from emi.experiment.train import train
-    from emi.intrinsic import EMI, EMIConfig, IntrinsicReward, learn_and_reward
+    from emi.intrinsic import (
+        EMI,
+        EX2,
+        ICM,
+        RND,
+        VIME,
+        EMIConfig,
+        EX2Config,
+        ICMConfig,
+        IntrinsicReward,
+        RNDConfig,
+        SimHash,
+        SimHashConfig,
+        VIMEConfig,
+        learn_and_reward,
+    )
 
 __version__ = "0.1.0"
 __all__ = [
     "EMI",
+    "EX2",
+    "ICM",
+    "RND",
+    "VIME",
     "EMIConfig",
+    "EX2Config",
+    "ICMConfig",
     "IntrinsicReward",
+    "RNDConfig",
+    "SimHash",
+    "SimHashConfig",
     "Transitions",
+    "VIMEConfig",
     "learn_and_reward",
     "make_env",
     "train",
 ]
 
 _HOMES = {
-    "EMI": "emi.intrinsic",
-    "EMIConfig": "emi.intrinsic",
-    "IntrinsicReward": "emi.intrinsic",
     "Transitions": "emi.data",
-    "learn_and_reward": "emi.intrinsic",
     "train": "emi.experiment.train",
+    **dict.fromkeys(
+        [
+            "EMI",
+            "EX2",
+            "ICM",
+            "RND",
+            "VIME",
+            "EMIConfig",
+            "EX2Config",
+            "ICMConfig",
+            "IntrinsicReward",
+            "RNDConfig",
+            "SimHash",
+            "SimHashConfig",
+            "VIMEConfig",
+            "learn_and_reward",
+        ],
+        "emi.intrinsic",
+    ),
 }
 
 

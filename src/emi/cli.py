@@ -298,7 +298,7 @@ def _envs(args: argparse.Namespace) -> int:
 def _methods(args: argparse.Namespace) -> int:
     from emi.experiment.config import METHODS
 
-    return _list(METHODS)
+    return _list({name: method.about for name, method in METHODS.items()})
 
 
 def _list(names: dict[str, str]) -> int:

@@ -5,11 +5,12 @@ Every layer draws its weights from the generator it is given, so that a seed dec
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import gymnasium
 import numpy as np
@@ -173,3 +174,16 @@ def trunk(
     sizes = [math.prod(space.shape), *hidden]
     layers = mlp(sizes, activation, generator, activate_last=True)
     return nn.Sequential(Flat(), *layers), sizes[-1]
+
+
+def load_optimizer(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+    """Take over a copy of `state`, each moment laid out in memory as its parameter is.
+
+    A checkpoint keeps values and not strides, but the fused kernel walks through memory: with
+    channels_last weights it would pair each with the moment of another.
+    """
+    optimizer.load_state_dict(copy.deepcopy(state))
+    for parameter, moments in optimizer.state.items():
+        for name, value in moments.items():
+            if value.shape == parameter.shape:
+                moments[name] = torch.empty_like(parameter).copy_(value)

@@ -11,6 +11,7 @@ def write_run(
     *,
     method: str = "emi",
     seed: int = 0,
+    eta: float = 0.001,
     iterations: int | None = None,
     starts: Sequence[tuple[str | None, bool | None]] = (("c0ffee", False),),
 ) -> Path:
@@ -20,6 +21,7 @@ def write_run(
         "env": "SparseHalfCheetah",
         "method": method,
         "seed": seed,
+        "eta": eta,
         "steps": 5_000 * (iterations or len(returns)),
         "steps_per_iteration": 5_000,
     }
@@ -37,9 +39,9 @@ def write_run(
     ]
     (directory / "provenance.json").write_text(json.dumps({"starts": entries}))
     rows = [
-        f"{k},{5000 * k},{30.0 * k},{value!r},{0.5}"
+        f"{k},{5000 * k},{30.0 * k},{value!r},{2 * value!r},{0.5}"
         for k, value in enumerate(map(float, returns), 1)
     ]
-    header = "iteration,steps,seconds,return_mean,emi/loss_info"
+    header = "iteration,steps,seconds,return_mean,return_max,emi/loss_info"
     (directory / "metrics.csv").write_text("\n".join([header, *rows]) + "\n")
     return directory

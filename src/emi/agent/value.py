@@ -7,7 +7,6 @@ is the one of the iteration before.
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -25,7 +24,7 @@ from emi.data import (
     Rows,
     as_tensor,
 )
-from emi.nets import Activation, is_image, linear, trunk
+from emi.nets import Activation, is_image, linear, load_optimizer, trunk
 
 
 @dataclass(frozen=True)
@@ -150,8 +149,7 @@ class NetworkValue(nn.Module):
         return {"optimizer": self.optimizer.state_dict()}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
-        # A copy, or two models would share Adam's moments.
-        self.optimizer.load_state_dict(copy.deepcopy(state["optimizer"]))
+        load_optimizer(self.optimizer, state["optimizer"])
 
 
 AnyValue = LinearFeatureValue | NetworkValue

@@ -4,22 +4,48 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import types
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 from emi.agent.policy import PolicyConfig
 from emi.agent.trpo import TRPOConfig
 from emi.agent.value import ValueConfig
 from emi.data import FractionOrZero, NotNegativeFloat, NotNegativeInt, PositiveInt
 from emi.experiment.provenance import usable_cores
-from emi.intrinsic import EMIConfig
+from emi.intrinsic import (
+    EMIConfig,
+    EX2Config,
+    ICMConfig,
+    IntrinsicConfig,
+    RNDConfig,
+    SimHashConfig,
+    VIMEConfig,
+)
+
+
+class MethodInfo(NamedTuple):
+    about: str
+    config: type[IntrinsicConfig] | None  # what `TrainConfig.intrinsic` is
+
 
 METHODS = {
-    "emi": "EMI: prediction error in a linear embedding (Kim et al., 2019)",
-    "emi-d": "EMI-D: EMI's embedding, paid for diversity (Kim et al., 2019, supplement)",
-    "trpo": "no bonus: plain TRPO (Schulman et al., 2015)",
+    "emi": MethodInfo("EMI: prediction error in a linear embedding (Kim et al., 2019)", EMIConfig),
+    "emi-d": MethodInfo(
+        "EMI-D: EMI's embedding, paid for diversity (Kim et al., 2019, supplement)", EMIConfig
+    ),
+    "ex2": MethodInfo("EX2: how easily a state is told from the past (Fu et al., 2017)", EX2Config),
+    "icm": MethodInfo("ICM: prediction error in inverse features (Pathak et al., 2017)", ICMConfig),
+    "rnd": MethodInfo("RND: error in predicting a random network (Burda et al., 2019)", RNDConfig),
+    "simhash": MethodInfo("SimHash: counts of hashed states (Tang et al., 2017)", SimHashConfig),
+    "ae-simhash": MethodInfo(
+        "AE-SimHash: counts of hashed autoencoder codes (Tang et al., 2017)", SimHashConfig
+    ),
+    "vime": MethodInfo(
+        "VIME: what a transition teaches a Bayesian dynamics net (Houthooft et al., 2016)",
+        VIMEConfig,
+    ),
+    "trpo": MethodInfo("no bonus: plain TRPO (Schulman et al., 2015)", None),
 }
 
 
@@ -55,7 +81,7 @@ class TrainConfig:
     """CPU threads; part of what decides the bits of a run"""
     device: str = "cpu"
     """where networks live: cpu or cuda"""
-    intrinsic: EMIConfig | None = None
+    intrinsic: IntrinsicConfig | None = None
     policy: PolicyConfig = field(default_factory=PolicyConfig)
     value: ValueConfig = field(default_factory=ValueConfig)
     trpo: TRPOConfig = field(default_factory=TRPOConfig)
@@ -72,6 +98,7 @@ def to_dict(config: TrainConfig) -> dict[str, Any]:
 
 def from_dict(values: dict[str, Any]) -> TrainConfig:
     """The inverse of `to_dict`, also after a passage through JSON; checks what it reads."""
+    check_method(values["method"])
     config = _build(TrainConfig, values, "")
     validate(config)
     return config
@@ -80,6 +107,13 @@ def from_dict(values: dict[str, Any]) -> TrainConfig:
 def did_you_mean(word: str, known: Sequence[str]) -> str:
     close = difflib.get_close_matches(word, known, n=1)
     return f": did you mean {close[0]!r}?" if close else ""
+
+
+def check_method(method: str) -> None:
+    """Raise ConfigError for a name that `emi methods` does not list."""
+    if method not in METHODS:
+        hint = did_you_mean(method, list(METHODS)) or f": choose one of {', '.join(METHODS)}"
+        raise ConfigError(f"unknown method {method!r}{hint}")
 
 
 def resolve(
@@ -95,9 +129,7 @@ def resolve(
     """The preset of (env, method), changed by the arguments and then by `key=value` overrides."""
     from emi.experiment.presets import preset
 
-    if method not in METHODS:
-        hint = did_you_mean(method, list(METHODS)) or f": choose one of {', '.join(METHODS)}"
-        raise ConfigError(f"unknown method {method!r}{hint}")
+    check_method(method)
     config = dataclasses.replace(
         preset(env, method),
         seed=seed,
@@ -217,9 +249,7 @@ def _build(kind: Any, values: Any, where: str) -> Any:
         raise ConfigError(f"unknown setting {where}{sorted(unknown)[0]} in config.json")
     built = {}
     for name, value in values.items():
-        hint = hints[name]
-        if get_origin(hint) in (Union, types.UnionType):
-            hint = next(arg for arg in get_args(hint) if arg is not type(None))
+        hint = METHODS[values["method"]].config if name == "intrinsic" else hints[name]
         if dataclasses.is_dataclass(hint) and value is not None:
             value = _build(hint, value, f"{where}{name}.")
         elif get_origin(hint) is tuple:

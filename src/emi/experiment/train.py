@@ -23,7 +23,7 @@ from emi.agent.value import explained_variance, make_value
 from emi.data import Array, NotFiniteError, Rollout, check_finite
 from emi.envs import make_env
 from emi.experiment.config import TrainConfig, resolve
-from emi.intrinsic import EMI, reward_and_rest
+from emi.intrinsic import EMI, Method, make_intrinsic, reward_and_rest
 from emi.nets import is_image
 
 EMBEDDING_SAMPLE = 2_000  # states kept for pictures of the embedding
@@ -65,9 +65,9 @@ class Trainer:
         self.policy = make_policy(obs_space, action_space, config.policy, _generator(policy))
         self.policy.to(config.device)
         self.value = make_value(obs_space, config.value, _generator(value), config.device)
-        self.intrinsic: EMI | None = None
+        self.intrinsic: Method | None = None
         if config.intrinsic is not None:
-            self.intrinsic = EMI(obs_space, action_space, config.intrinsic, seed=intrinsic)
+            self.intrinsic = make_intrinsic(obs_space, action_space, config.intrinsic, intrinsic)
             self.intrinsic.to(config.device)
         self._last: tuple[Rollout, Array] | None = None
         self._ahead: Ahead | None = None
@@ -233,7 +233,7 @@ class Trainer:
 
         The first environments' whole paths are taken, so that a path can be drawn.
         """
-        if self.intrinsic is None or self._last is None:
+        if not isinstance(self.intrinsic, EMI) or self._last is None:
             return {}
         rollout, bonus = self._last
         paths = max(1, EMBEDDING_SAMPLE // len(rollout.index))

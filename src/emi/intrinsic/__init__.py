@@ -9,12 +9,40 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+import gymnasium
 from torch import Tensor
 
 from emi.data import Transitions
 from emi.intrinsic.emi import EMI, EMIConfig
+from emi.intrinsic.ex2 import EX2, EX2Config
+from emi.intrinsic.icm import ICM, ICMConfig
+from emi.intrinsic.rnd import RND, RNDConfig
+from emi.intrinsic.simhash import SimHash, SimHashConfig
+from emi.intrinsic.vime import VIME, VIMEConfig
 
-__all__ = ["EMI", "EMIConfig", "IntrinsicReward", "learn_and_reward", "reward_and_rest"]
+__all__ = [
+    "EMI",
+    "EX2",
+    "ICM",
+    "RND",
+    "VIME",
+    "EMIConfig",
+    "EX2Config",
+    "ICMConfig",
+    "IntrinsicConfig",
+    "IntrinsicReward",
+    "Method",
+    "RNDConfig",
+    "SimHash",
+    "SimHashConfig",
+    "VIMEConfig",
+    "learn_and_reward",
+    "make_intrinsic",
+    "reward_and_rest",
+]
+
+Method = EMI | EX2 | ICM | RND | SimHash | VIME
+IntrinsicConfig = EMIConfig | EX2Config | ICMConfig | RNDConfig | SimHashConfig | VIMEConfig
 
 
 class IntrinsicReward(Protocol):
@@ -57,3 +85,25 @@ def learn_and_reward(
     """Score and absorb a batch in the order the method declares; [n] bonuses and its scalars."""
     bonus, learn = reward_and_rest(method, batch)
     return bonus, learn()
+
+
+def make_intrinsic(
+    observation_space: gymnasium.Space,
+    action_space: gymnasium.Space,
+    config: IntrinsicConfig,
+    seed: int = 0,
+) -> Method:
+    """The method that a config belongs to."""
+    match config:
+        case EMIConfig():
+            return EMI(observation_space, action_space, config, seed)
+        case EX2Config():
+            return EX2(observation_space, action_space, config, seed)
+        case ICMConfig():
+            return ICM(observation_space, action_space, config, seed)
+        case RNDConfig():
+            return RND(observation_space, action_space, config, seed)
+        case SimHashConfig():
+            return SimHash(observation_space, action_space, config, seed)
+        case VIMEConfig():
+            return VIME(observation_space, action_space, config, seed)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -10,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from emi.data import IntArray
+from emi.nets import load_optimizer
 
 
 class Descent(nn.Module):
@@ -51,6 +51,5 @@ class Descent(nn.Module):
         }
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
-        # A copy, or two models would share Adam's moments.
-        self.optimizer.load_state_dict(copy.deepcopy(state["optimizer"]))
+        load_optimizer(self.optimizer, state["optimizer"])
         self.generator.set_state(state["generator"])

@@ -2,6 +2,7 @@
 
 python -m emi.report collect RUN… --into results/sparse_half_cheetah
 python -m emi.report draw results/sparse_half_cheetah
+python -m emi.report search results/search_eta_* --out results/coefficient_search.md
 """
 
 import argparse
@@ -11,6 +12,7 @@ from pathlib import Path
 from emi.report.curves import draw_learning_curves
 from emi.report.load import Run, collect, load_runs
 from emi.report.paper_values import METHOD_ORDER
+from emi.report.search import search_table
 from emi.report.tables import return_table
 
 
@@ -27,10 +29,17 @@ def main(arguments: list[str] | None = None) -> int:
     to_draw = commands.add_parser("draw", help="write learning_curves.png, .svg and table.md")
     to_draw.add_argument("experiment", type=Path, metavar="results/EXPERIMENT")
     to_draw.add_argument("--out", type=Path, metavar="DIR", help="default: the experiment's folder")
+    to_search = commands.add_parser("search", help="table of a search for the coefficient")
+    to_search.add_argument("experiments", nargs="+", type=Path, metavar="results/EXPERIMENT")
+    to_search.add_argument("--out", required=True, type=Path, metavar="FILE")
     options = parser.parse_args(arguments)
     try:
         if options.command == "collect":
             written = collect(options.runs, options.into)
+        elif options.command == "search":
+            runs = [run for folder in options.experiments for run in load_runs(folder)]
+            options.out.write_text(search_table(runs), encoding="utf-8")
+            written = [options.out]
         else:
             written = draw(options.experiment, options.out or options.experiment)
     except (ValueError, OSError) as error:

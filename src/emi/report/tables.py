@@ -32,13 +32,13 @@ def return_table(env: str, runs_by_method: dict[str, list[Run]]) -> str:
         f"solved{solved} [95 % CI]",
         "paper",
     ]
-    lines = [_row(header), _row(["---"] + ["---:"] * (len(header) - 1))]
+    lines = [markdown_row(header), markdown_row(["---"] + ["---:"] * (len(header) - 1))]
     for method, runs in runs_by_method.items():
         final = np.array([run.final_return() for run in runs])
         late = np.array([run.final_return(LAST_ITERATIONS) for run in runs])
         low, high = bootstrap_interval(final)
         lines.append(
-            _row(
+            markdown_row(
                 [
                     TITLES.get(method, method),
                     str(len(runs)),
@@ -72,5 +72,5 @@ def _number(value: float) -> str:
     return f"{value:.1f}"
 
 
-def _row(cells: Sequence[str]) -> str:
+def markdown_row(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cells) + " |"

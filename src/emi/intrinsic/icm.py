@@ -1,0 +1,174 @@
+"""ICM: pay for transitions whose outcome is not foreseen, in features that know what actions do.
+
+An inverse model reads the action off (φ(s), φ(s')), which teaches φ what the agent can affect. A
+forward model foresees φ(s') from φ(s) and the action; its error is the bonus.
+
+Pathak, Agrawal, Efros, Darrell: Curiosity-driven Exploration by Self-supervised Prediction, ICML
+2017. Equation numbers are of that paper; "authors" is its code, pathak22/noreward-rl.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import gymnasium
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from emi.data import (
+    Batched,
+    FractionOrZero,
+    PositiveFloat,
+    PositiveInt,
+    Transitions,
+    as_tensor,
+)
+from emi.intrinsic.actions import ActionVectors
+from emi.intrinsic.descent import Descent
+from emi.intrinsic.pieces import in_pieces
+from emi.nets import Conv, Pixels, convolutions, is_image, mlp, trunk
+
+CONVOLUTIONS = (Conv(32, 3, 2, padding=1),) * 4  # φ of images (paper, section 3; authors' code)
+UNITS = 256  # hidden units of f and of g, ReLU (paper, section 3; authors' code)
+
+
+@dataclass(frozen=True)
+class ICMConfig:
+    beta: FractionOrZero = 0.2
+    """β, weight of the forward loss against 1 − β of the inverse loss (paper, section 3)"""
+    stop_gradient: bool = False
+    """keep the forward loss from training φ (authors: no; Burda et al., 2019, Large-Scale Study of
+    Curiosity-Driven Learning: yes)"""
+    hidden: tuple[PositiveInt, ...] = (64, 32)
+    """layers of φ for vectors, tanh; the last is φ (ours: as EMI's; the paper has images only)"""
+    learning_rate: PositiveFloat = 1e-4
+    """Adam step size (authors' code and Large-Scale Study; the paper says 1e-3)"""
+    epochs: PositiveInt = 3
+    """passes over each batch (Large-Scale Study; the original learns online, each step once)"""
+    minibatch: PositiveInt = 512
+    """transitions per gradient step; an incomplete last one is dropped (ours: as EMI's)"""
+
+
+class Losses(NamedTuple):
+    """The terms of equation 7 on one minibatch, unweighted, and how often g names the action."""
+
+    inverse: Tensor  # L_I, mean over the batch
+    forward: Tensor  # L_F, mean over the batch
+    accuracy: Tensor  # share of actions that g finds most likely; 0 for continuous ones
+
+
+def features(
+    space: gymnasium.Space, config: ICMConfig, rng: torch.Generator
+) -> tuple[nn.Sequential, int]:
+    """φ: [n, *observation] to [n, width]; also returns the width."""
+    if is_image(space):
+        pixels = Pixels(space.shape, newest_frame=True)  # type: ignore[arg-type]
+        return convolutions(pixels, CONVOLUTIONS, "elu", rng)
+    return trunk(space, config.hidden, "tanh", rng)
+
+
+def forward_error(foreseen: Tensor, phi_next: Tensor) -> Tensor:
+    """½‖f(φ(s), a) − φ(s')‖², equations 5 and 6 without η; [n, d] each, to [n]."""
+    return (foreseen - phi_next).square().sum(1) / 2
+
+
+def squared_error(guess: Tensor, action: Tensor) -> Tensor:
+    """‖g(φ(s), φ(s')) − a‖², L_I of a continuous action; [n, size] each, to [n]."""
+    return (guess - action).square().sum(1)
+
+
+def surprisal(logits: Tensor, action: Tensor) -> Tensor:
+    """−log p(a | φ(s), φ(s')), L_I of a discrete action; [n, size], one-hot [n, size], to [n]."""
+    return cross_entropy(logits, action, reduction="none")
+
+
+class ICM(nn.Module):
+    """The features φ, the inverse model g and the forward model f.
+
+    Scalars of `learn`: `icm/loss_inverse` and `icm/loss_forward` (the terms of equation 7,
+    unweighted) and, for discrete actions, `icm/inverse_accuracy` (the share of actions that g
+    names), means over its minibatches, each before its step; `icm/feature_norm` (mean length of
+    φ(s), as learnt, on the last minibatch).
+    """
+
+    def __init__(
+        self,
+        observation_space: gymnasium.Space,
+        action_space: gymnasium.Space,
+        config: ICMConfig = ICMConfig(),  # noqa: B008 - frozen
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        self.config = config
+        rng = torch.Generator().manual_seed(seed)
+        self.actions = ActionVectors(action_space)
+        self.phi, width = features(observation_space, config, rng)
+        self.g = mlp([2 * width, UNITS, self.actions.size], "relu", rng)
+        self.f = mlp([width + self.actions.size, UNITS, width], "relu", rng)
+        self.descent = Descent(self.parameters(), config.learning_rate, rng)
+
+    @property
+    def learns_first(self) -> bool:
+        """Surprise is measured before the batch is learnt (authors' code)."""
+        return False
+
+    @property
+    def _device(self) -> torch.device:
+        return self.g[0].weight.device  # type: ignore[return-value]
+
+    def embed_state(self, obs: Batched) -> Tensor:
+        """φ(s): [n, *observation] to [n, d]."""
+        return in_pieces(self.phi, self._device, obs)
+
+    def reward(self, batch: Transitions) -> Tensor:
+        def surprise(obs: Tensor, action: Tensor, next_obs: Tensor) -> Tensor:
+            foreseen = self.f(torch.cat([self.phi(obs), self.actions(action)], 1))
+            return forward_error(foreseen, self.phi(next_obs))
+
+        return in_pieces(surprise, self._device, batch.obs, batch.action, batch.next_obs)
+
+    def learn(self, batch: Transitions) -> dict[str, float]:
+        config, history = self.config, []
+        for rows in self.descent.minibatches(len(batch), config.minibatch, config.epochs):
+            part = batch[rows]
+            losses = self.losses(
+                as_tensor(part.obs, self._device),
+                self.actions(as_tensor(part.action, self._device)),
+                as_tensor(part.next_obs, self._device),
+            )
+            self.descent.step(self.objective(losses))
+            history.append(torch.stack(losses).detach())
+        inverse, forward, accuracy = torch.stack(history).mean(0).tolist()
+        scalars = {
+            "icm/loss_inverse": inverse,
+            "icm/loss_forward": forward,
+            "icm/feature_norm": self.embed_state(part.obs).norm(dim=1).mean().item(),
+        }
+        return scalars | ({"icm/inverse_accuracy": accuracy} if self.actions.discrete else {})
+
+    def losses(self, obs: Tensor, action: Tensor, next_obs: Tensor) -> Losses:
+        """The terms on one minibatch; `action` is as `ActionVectors` gives it."""
+        phi, phi_next = self.phi(torch.cat([obs, next_obs])).split(len(obs))
+
+        guess = self.g(torch.cat([phi, phi_next], 1))
+        if self.actions.discrete:
+            inverse = surprisal(guess, action)
+            accuracy = (guess.argmax(1) == action.argmax(1)).float().mean()
+        else:
+            inverse = squared_error(guess, action)
+            accuracy = guess.new_zeros(())
+
+        if self.config.stop_gradient:
+            phi, phi_next = phi.detach(), phi_next.detach()
+        forward = forward_error(self.f(torch.cat([phi, action], 1)), phi_next)
+        return Losses(inverse.mean(), forward.mean(), accuracy)
+
+    def objective(self, losses: Losses) -> Tensor:
+        """(1 − β) L_I + β L_F, equation 7 without the policy's term.
+
+        The authors' common factor of 10 is left out: Adam's steps do not depend on it.
+        """
+        beta = self.config.beta
+        return (1 - beta) * losses.inverse + beta * losses.forward

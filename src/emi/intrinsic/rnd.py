@@ -1,0 +1,225 @@
+"""RND: pay for observations on which a network has not yet learnt to copy a random one.
+
+A target network is drawn once and never trained. A predictor learns to give the same output on
+every observation that is met; where it still errs, little like it has been seen. The answer is a
+fixed function of the observation, so noise in the dynamics is no lasting source of reward.
+
+Burda, Edwards, Storkey, Klimov: Exploration by Random Network Distillation, ICLR 2019.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from itertools import accumulate
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from emi.data import (
+    Batched,
+    FloatArray,
+    Fraction,
+    IntArray,
+    PositiveFloat,
+    PositiveInt,
+    Transitions,
+    as_tensor,
+)
+from emi.intrinsic.descent import Descent
+from emi.intrinsic.moments import Moments, RunningMoments
+from emi.intrinsic.pieces import in_pieces, pieces
+from emi.nets import Conv, Flat, Pixels, convolutions, is_image, linear, mlp
+
+
+@dataclass(frozen=True)
+class RNDConfig:
+    features: PositiveInt = 512
+    """outputs of both networks, and units of the predictor's two extra layers (authors' code)"""
+    hidden: tuple[PositiveInt, ...] = (128, 128)
+    """layers in place of the convolutions, for vectors (ours: the original has images only)"""
+    discount: Fraction = 0.99
+    """γ of the sum whose deviation divides the bonus (paper; authors' run_atari.py)"""
+    learning_rate: PositiveFloat = 1e-4
+    """Adam step size (paper; authors' run_atari.py)"""
+    epochs: PositiveInt = 4
+    """passes over each batch (paper; authors' run_atari.py)"""
+    minibatches: PositiveInt = 4
+    """parts of the batch in a pass, one gradient step each (paper; authors' run_atari.py)"""
+
+
+# 3×3×64 features of a frame of 52×52, 7×7×64 of the original's 84×84.
+CONVOLUTIONS = (Conv(32, 8, 4), Conv(64, 4, 2), Conv(64, 3, 1))
+CLIP = 5.0  # deviations (paper, authors' code)
+SMALLEST_DEVIATION = 1e-6  # an entry that has never moved is 0 until it does, and then ± CLIP
+
+
+def whiten(x: Tensor, moments: Moments | RunningMoments) -> Tensor:
+    """clip((x − μ) / σ, ±5), entry by entry; [n, *entries] to the same."""
+    sigma = moments.variance.sqrt().clamp(min=SMALLEST_DEVIATION)
+    return (x - moments.mean.to(x.dtype)).div_(sigma.to(x.dtype)).clamp_(-CLIP, CLIP)
+
+
+def distillation_error(predicted: Tensor, target: Tensor) -> Tensor:
+    """‖f̂(s') − f(s')‖² / k, the mean over the k features; [n, k] each, to [n]."""
+    return (predicted - target).square().mean(1)
+
+
+def discounted_sums(
+    bonus: FloatArray, env: IntArray, last: FloatArray, discount: float
+) -> tuple[FloatArray, FloatArray]:
+    """R_t = γ R_{t−1} + r_t through the rows of each environment, across the ends of episodes.
+
+    `bonus` and `env` [n], `last` [envs]: the R that each environment had reached, 0 for new ones.
+    Returns R of every row, [n], and what `last` is after them, [envs] or longer.
+    """
+    sums = np.empty_like(bonus)
+    after = np.zeros(max(len(last), int(env.max()) + 1))
+    after[: len(last)] = last
+    for e in np.unique(env):
+        rows, start = np.flatnonzero(env == e), float(after[e])
+        steps = accumulate(bonus[rows].tolist(), lambda R, r: discount * R + r, initial=start)
+        sums[rows] = list(steps)[1:]
+        after[e] = sums[rows[-1]]
+    return sums, after
+
+
+def encoder(
+    entries: Pixels | Flat,
+    shape: Sequence[int],
+    hidden: Sequence[int],
+    generator: torch.Generator,
+) -> tuple[list[nn.Module], int]:
+    """Whitened entries [n, *shape] to features [n, width], layer by layer; and the width."""
+    if isinstance(entries, Pixels):
+        net, width = convolutions(entries, CONVOLUTIONS, "leaky_relu", generator, init="orthogonal")
+        return list(net)[1:], width  # whitening comes between the pixels and the convolutions
+    sizes = [*shape, *hidden]
+    net = mlp(sizes, "leaky_relu", generator, activate_last=True, init="orthogonal")
+    return list(net), sizes[-1]
+
+
+class RND(nn.Module):
+    """The random target f, the predictor f̂, and the moments of what they read and pay.
+
+    Actions are not read. Scalars of `learn`: `rnd/loss` (the predictor's error before each of its
+    steps, mean over them), `rnd/bonus_scale` (what the error was divided by to give the bonus of
+    this batch) and `rnd/clipped` (share of whitened entries at ± 5, with the new moments).
+    """
+
+    def __init__(
+        self,
+        observation_space: gymnasium.Space,
+        action_space: gymnasium.Space,
+        config: RNDConfig = RNDConfig(),  # noqa: B008 - frozen
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        if not isinstance(observation_space, gymnasium.spaces.Box):
+            raise ValueError(
+                f"observations must be a Box (vectors, or uint8 images), got {observation_space}"
+            )
+        self.config = config
+        rng, k = torch.Generator().manual_seed(seed), config.features
+        shape: tuple[int, ...]
+        if is_image(observation_space):
+            pixels = Pixels(observation_space.shape, newest_frame=True)
+            self.entries: Pixels | Flat = pixels
+            shape = (pixels.channels, pixels.height, pixels.width)
+        else:
+            self.entries = Flat()
+            shape = (math.prod(observation_space.shape),)
+
+        layers, width = encoder(self.entries, shape, config.hidden, rng)
+        self.target = nn.Sequential(*layers, linear(width, k, rng, init="orthogonal"))
+        self.target.requires_grad_(False)
+        layers, width = encoder(self.entries, shape, config.hidden, rng)
+        top = mlp([width, k, k, k], "relu", rng, init="orthogonal")
+        self.predictor = nn.Sequential(*layers, *top)
+
+        self.observed = RunningMoments(shape)
+        self.sums = RunningMoments()
+        # R_0 = 0 counts as a value, so that a first batch of one row has a deviation: R_1 / 2.
+        self.sums.update(torch.zeros(1))
+        self._last: FloatArray = np.zeros(1)  # [envs], the R that each environment has reached
+        self.descent = Descent(self.predictor.parameters(), config.learning_rate, rng)
+
+    @property
+    def learns_first(self) -> bool:
+        """Novelty is measured before the batch is learnt (authors' code)."""
+        return False
+
+    @property
+    def _device(self) -> torch.device:
+        return self.observed.mean.device
+
+    def error(self, obs: Batched) -> Tensor:
+        """The bonus before it is scaled: [n, *observation] to [n].
+
+        While nothing has been learnt there are no moments: those of `obs` itself take their place.
+        """
+        moments: Moments | RunningMoments = self.observed
+        if self.observed.count == 0:
+            parts = (Moments.of(self.entries(part)) for part in pieces(obs, self._device))
+            moments = reduce(Moments.merge, parts)
+
+        def of(part: Tensor) -> Tensor:
+            x = whiten(self.entries(part), moments)
+            return distillation_error(self.predictor(x), self.target(x))
+
+        return in_pieces(of, self._device, obs)
+
+    def _discounted(self, error: Tensor, env: IntArray | None) -> tuple[Tensor, FloatArray]:
+        """R of each row as a tensor [n], and the last R of each environment."""
+        stream = np.zeros(len(error), np.int64) if env is None else env
+        bonus = error.double().cpu().numpy()
+        sums, last = discounted_sums(bonus, stream, self._last, self.config.discount)
+        return torch.from_numpy(sums).to(error.device), last
+
+    def reward(self, batch: Transitions) -> Tensor:
+        """The error divided by the deviation of R, this batch included."""
+        error = self.error(batch.next_obs)
+        sums, _ = self._discounted(error, batch.env)
+        scale = self.sums.with_rows(sums).variance.sqrt()
+        # The scale is 0 only if every error so far is, and then the bonus is 0 as well.
+        return error / scale.clamp(min=torch.finfo(error.dtype).tiny)
+
+    def learn(self, batch: Transitions) -> dict[str, float]:
+        # In the order of the original: what was paid is measured with the old moments, the
+        # predictor learns with the new ones.
+        sums, self._last = self._discounted(self.error(batch.next_obs), batch.env)
+        self.sums.update(sums)
+        for part in pieces(batch.next_obs, self._device):
+            self.observed.update(self.entries(part))
+
+        config, clipped, targets, losses = self.config, 0, [], []
+        for part in pieces(batch.next_obs, self._device):
+            x = whiten(self.entries(part), self.observed)
+            targets.append(self.target(x))
+            clipped += int((x.abs() >= CLIP).sum())
+        target = torch.cat(targets)
+
+        for _ in range(config.epochs):
+            order = torch.randperm(len(batch), generator=self.descent.generator).numpy()
+            for rows in np.array_split(order, min(config.minibatches, len(order))):
+                obs = as_tensor(batch.next_obs[rows], self._device)
+                x = whiten(self.entries(obs), self.observed)
+                loss = distillation_error(self.predictor(x), target[rows]).mean()
+                self.descent.step(loss)
+                losses.append(loss.detach())
+        return {
+            "rnd/loss": torch.stack(losses).mean().item(),
+            "rnd/bonus_scale": self.sums.variance.sqrt().item(),
+            "rnd/clipped": clipped / (len(batch) * self.observed.mean.numel()),
+        }
+
+    def get_extra_state(self) -> dict[str, Any]:
+        return {"last": torch.from_numpy(self._last)}
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        self._last = state["last"].cpu().numpy().copy()

@@ -1,0 +1,255 @@
+"""SimHash: pay for states whose hash code was seldom counted.
+
+A random projection maps a state to k signs, so that similar states share a code, and codes are
+counted. AE-SimHash hashes the binary code of an autoencoder instead, so that similar means similar
+in content.
+
+Tang, Houthooft, Foote, Stooke, Chen, Duan, Schulman, De Turck, Abbeel: #Exploration: A Study of
+Count-Based Exploration for Deep Reinforcement Learning, NIPS 2017. Equation numbers are of that
+paper; "authors" is their code in the rllab sandbox.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import gymnasium
+import torch
+from torch import Tensor, nn
+
+from emi.data import Batched, NotNegativeFloat, PositiveFloat, PositiveInt, Transitions
+from emi.intrinsic.autoencoder import ImageAutoencoder, VectorAutoencoder, binary_penalty
+from emi.intrinsic.descent import Descent
+from emi.intrinsic.pieces import in_pieces, pieces
+from emi.intrinsic.pool import Pool
+from emi.nets import Flat, Pixels, is_image
+
+
+@dataclass(frozen=True)
+class SimHashConfig:
+    key_bits: PositiveInt = 32
+    """k, signs in a hash code (authors' scripts for vectors: 32, 128, 256 tried; paper, images:
+    256 on pixels; authors' scripts, autoencoder: 32, 64, 512)"""
+    autoencoder: bool = False
+    """AE-SimHash: hash the code of an autoencoder, not the observation"""
+    ae_code: PositiveInt = 512
+    """K, units of the code for images (paper; authors' scripts: 448, 512, 800)"""
+    ae_hidden: PositiveInt = 1024
+    """units of the layers on both sides of it (paper)"""
+    ae_filters: PositiveInt = 32
+    """filters of each convolution (paper: 96; ours: a tenth of the work)"""
+    ae_vector_code: PositiveInt = 16
+    """K for vectors (ours: the original has images only; 65,536 cells)"""
+    ae_vector_hidden: tuple[PositiveInt, ...] = (64,)
+    """hidden layers on both sides of it, tanh (ours)"""
+    ae_lambda: NotNegativeFloat = 10 / 32
+    """λ, weight of the binary penalty (authors' scripts: 10 or 0.1, beside a likelihood summed over
+    32 images; here it is their mean)"""
+    ae_learning_rate: PositiveFloat = 3e-4
+    """Adam step size (authors' code)"""
+    ae_minibatch: PositiveInt = 32
+    """observations per gradient step (authors' code)"""
+    ae_every: PositiveInt = 5
+    """batches from one training to the next (authors' scripts: 3 or 5)"""
+    ae_updates: PositiveInt = 600
+    """most gradient steps in a training (ours: about a minute on two cores; authors: no limit)"""
+    ae_pool: PositiveInt = 100_000
+    """observations kept to train on, the newest (authors: 5 million; ours: 270 MB at 52×52)"""
+
+
+PRIMES = (999931, 999953, 999959, 999961, 999979, 999983)  # sizes of the tables (authors' code)
+MOST = torch.iinfo(torch.int32).max
+NOISE = 0.3  # the decoder sees b + U(−0.3, 0.3) (paper)
+BLOCK = 100  # gradient steps between two looks at the loss (authors' code)
+PATIENCE = 5  # blocks in a row without progress that end a training (authors' code)
+PROGRESS = 1e-4  # what a block has to gain on the best before it (authors' code)
+ENCODED_ROWS = 256  # images per forward pass of the encoder: its first layer is 7 times their size
+
+
+def simhash(g: Tensor, A: Tensor) -> Tensor:
+    """sgn(A g(s)), equation 2, as truth values; [n, D], [k, D] to [n, k]. A zero counts as +1.
+
+    In float64, so that no sign depends on how the rows are laid out in a matrix product.
+    """
+    return g.to(torch.float64) @ A.T >= 0
+
+
+def bonus(count: Tensor) -> Tensor:
+    """1 / √n, equation 1 without β; a state that was never counted is as one counted once."""
+    return count.clamp(min=1).to(torch.float32).rsqrt()
+
+
+class Counts(nn.Module):
+    """How often each k-bit code was seen: the least of six tables.
+
+    A code, read as a binary number modulo a prime, is its slot in that prime's table (count-min:
+    never too low, and too high only where all six slots are shared with others). 24 MB however long
+    the run; a slot stays at 2³¹ − 1 once it is there.
+    """
+
+    tables: Tensor  # [6, slots]
+    powers: Tensor  # [k, 6]: 2ⁱ modulo each prime
+    primes: Tensor  # [6]
+    first: Tensor  # [6]: where each table begins, counted over all
+
+    def __init__(self, bits: int) -> None:
+        super().__init__()
+        size = max(PRIMES)
+        powers = [[pow(2, i, p) for p in PRIMES] for i in range(bits)]
+        self.register_buffer("tables", torch.zeros(len(PRIMES), size, dtype=torch.int32))
+        # float64 holds these sums exactly and has a matrix product on every device.
+        for name, value in (
+            ("powers", torch.tensor(powers, dtype=torch.float64)),
+            ("primes", torch.tensor(PRIMES)),
+            ("first", torch.arange(len(PRIMES)) * size),
+        ):
+            self.register_buffer(name, value, persistent=False)
+
+    def slots(self, code: Tensor) -> Tensor:
+        """[n, k] truth values to [n, 6] places in the flattened tables."""
+        return (code.to(torch.float64) @ self.powers).long() % self.primes + self.first
+
+    def of(self, slots: Tensor) -> Tensor:
+        """[n, 6] to [n] counts."""
+        return self.tables.view(-1)[slots].amin(1)
+
+    def add(self, slots: Tensor) -> None:
+        """Count [n, 6]; rows that share a code count one by one."""
+        flat, places = self.tables.view(-1), slots.view(-1)
+        flat.index_add_(0, places, torch.ones_like(places, dtype=torch.int32))
+        now = flat[places]
+        flat[places] = torch.where(now < 0, MOST, now)  # beyond 2³¹ − 1 numbers start over
+
+    def occupied(self) -> float:
+        """Share of the first table's slots that were ever counted."""
+        return self.tables[0].count_nonzero().item() / PRIMES[0]
+
+
+def autoencoder(
+    space: gymnasium.spaces.Box, config: SimHashConfig, rng: torch.Generator
+) -> ImageAutoencoder | VectorAutoencoder:
+    """That of the observations' kind."""
+    if is_image(space):
+        return ImageAutoencoder(
+            space.shape, config.ae_filters, config.ae_hidden, config.ae_code, rng
+        )
+    size = math.prod(space.shape)
+    return VectorAutoencoder(size, config.ae_vector_hidden, config.ae_vector_code, rng)
+
+
+class SimHash(nn.Module):
+    """The projection A, the counts and, for AE-SimHash, the autoencoder and its pool.
+
+    Actions are not read. Scalars of `learn`: `simhash/new_codes` (share of the batch's rows whose
+    code had not been counted before) and `simhash/occupied` (share of the slots of the first table
+    in use: near 1 the counts mean nothing). With the autoencoder, of its last training:
+    `simhash/ae_loss` (−log p per pixel; for vectors the squared error per scaled entry) and
+    `simhash/ae_penalty` (distance of the code from 0 and 1, at most 1/4, without λ), both means
+    over the last block of gradient steps, and `simhash/ae_updates` (how many steps it took).
+    """
+
+    A: Tensor  # [k, D]
+    batches: Tensor  # [], learnt so far
+    last: Tensor  # [3], the scalars of the last training
+
+    def __init__(
+        self,
+        observation_space: gymnasium.Space,
+        action_space: gymnasium.Space,
+        config: SimHashConfig = SimHashConfig(),  # noqa: B008 - frozen
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        if not isinstance(observation_space, gymnasium.spaces.Box):
+            raise ValueError(
+                f"observations must be a Box (vectors, or uint8 images), got {observation_space}"
+            )
+        self.config = config
+        rng = torch.Generator().manual_seed(seed)
+        self.counts = Counts(config.key_bits)
+        if config.autoencoder:
+            self.net = autoencoder(observation_space, config, rng)
+            self.pool = Pool(config.ae_pool)
+            self.descent = Descent(self.net.parameters(), config.ae_learning_rate, rng)
+            self.register_buffer("batches", torch.zeros((), dtype=torch.int64))
+            self.register_buffer("last", torch.zeros(3, dtype=torch.float64))
+            width = self.net.code
+        elif is_image(observation_space):
+            pixels = Pixels(observation_space.shape, newest_frame=True)
+            self.flat = nn.Sequential(pixels, Flat())
+            width = pixels.channels * pixels.height * pixels.width
+        else:
+            self.flat = nn.Sequential(Flat())
+            width = math.prod(observation_space.shape)
+        A = torch.randn(config.key_bits, width, generator=rng, dtype=torch.float64)
+        self.register_buffer("A", A)
+
+    @property
+    def learns_first(self) -> bool:
+        """Counts include the batch that is scored, so that n ≥ 1 (paper, algorithm 1)."""
+        return True
+
+    def g(self, obs: Tensor) -> Tensor:
+        """What is hashed: the observation, or the autoencoder's bits as ±1; [n, ...] to [n, D]."""
+        if not self.config.autoencoder:
+            return self.flat(obs)
+        self.net.eval()  # batch-norm by its running moments: a row's code is its own
+        parts = self.net.rows(obs).split(ENCODED_ROWS)
+        return torch.cat([(self.net.encode(part) >= 0.5) * 2 - 1 for part in parts])
+
+    def code(self, obs: Batched) -> Tensor:
+        """Hash codes as truth values; [n, *observation] to [n, k]."""
+        return in_pieces(lambda s: simhash(self.g(s), self.A), self.A.device, obs)
+
+    def reward(self, batch: Transitions) -> Tensor:
+        return bonus(self.counts.of(self.counts.slots(self.code(batch.obs))))
+
+    def learn(self, batch: Transitions) -> dict[str, float]:
+        scalars = self._autoencode(batch.obs) if self.config.autoencoder else {}
+        slots = self.counts.slots(self.code(batch.obs))
+        new = self.counts.of(slots) == 0
+        self.counts.add(slots)
+        return {
+            "simhash/new_codes": new.to(torch.float64).mean().item(),
+            "simhash/occupied": self.counts.occupied(),
+            **scalars,
+        }
+
+    def _autoencode(self, obs: Batched) -> dict[str, float]:
+        """Keep the observations and, when it is time, train the autoencoder; its scalars."""
+        for part in pieces(obs, self.A.device):
+            self.pool.add(self.net.rows(part))
+        if self.batches % self.config.ae_every == 0:
+            self.last.copy_(torch.tensor(self._train(), dtype=torch.float64))
+        self.batches += 1
+        names = ("simhash/ae_loss", "simhash/ae_penalty", "simhash/ae_updates")
+        return dict(zip(names, self.last.tolist(), strict=True))
+
+    def _train(self) -> tuple[float, float, int]:
+        """Minimise −log p(s | b + noise) + λ · penalty(b), the paper's loss; its scalars.
+
+        It ends when five blocks in a row made no progress on the best before, or at `ae_updates`.
+        """
+        config, rng, size = self.config, self.descent.generator, self.config.ae_minibatch
+        self.net.adapt(self.pool.rows)
+        self.net.train(size > 1)  # one row has no variance to normalise by
+        best, stale, updates = math.inf, 0, 0
+        while updates < config.ae_updates and stale < PATIENCE:
+            steps = min(BLOCK, config.ae_updates - updates)
+            rows = self.pool.draw(steps * size, rng).to(self.A.device)
+            noise = torch.rand(len(rows), self.net.code, generator=rng).sub_(0.5).mul_(2 * NOISE)
+            sums = torch.zeros(2, device=self.A.device)
+            for s, epsilon in zip(rows.split(size), noise.to(rows.device).split(size), strict=True):
+                b = self.net.encode(s)
+                loss, penalty = self.net.loss(b + epsilon, s), binary_penalty(b)
+                self.descent.step(loss + config.ae_lambda * penalty)
+                sums += torch.stack([loss, penalty]).detach()
+            updates += steps
+            loss_mean, penalty_mean = (sums / steps).tolist()
+            total = loss_mean + config.ae_lambda * penalty_mean
+            if best - total < PROGRESS:
+                stale += 1
+            else:
+                best, stale = total, 0
+        return loss_mean, penalty_mean, updates

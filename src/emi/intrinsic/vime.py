@@ -1,0 +1,327 @@
+"""VIME: pay for transitions that would teach a model of the world the most.
+
+The model is a Bayesian network, a Gaussian over every weight, that predicts s' from (s, a). One
+gradient step on one transition would move the posterior; how far, as a KL divergence from the
+posterior before, is the information that the transition brings, and the bonus.
+
+Houthooft, Chen, Duan, Schulman, De Turck, Abbeel: VIME: Variational Information Maximizing
+Exploration, NIPS 2016.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import gymnasium
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import pad, softplus
+
+from emi.data import NotNegativeFloat, PositiveFloat, PositiveInt, Transitions
+from emi.intrinsic.actions import ActionVectors
+from emi.intrinsic.descent import Descent
+from emi.intrinsic.moments import Moments
+from emi.intrinsic.pieces import in_pieces
+from emi.intrinsic.pool import Pool
+from emi.nets import Flat, is_image
+
+
+@dataclass(frozen=True)
+class VIMEConfig:
+    hidden: tuple[PositiveInt, ...] = (32,)
+    """hidden layers of the model, ReLU (authors' code, both of its settings)"""
+    prior_sd: PositiveFloat = 0.5
+    """standard deviation of the prior, and of the posterior at the start (authors' bnn.py)"""
+    likelihood_sd: PositiveFloat = 5.0
+    """fixed standard deviation of s' around the prediction (authors' bnn.py)"""
+    samples: PositiveInt = 10
+    """networks sampled per gradient step (authors' code)"""
+    kl_batches: PositiveInt = 5
+    """the KL to the prior is divided by this in each step (authors' code, "hardcode")"""
+    learning_rate: PositiveFloat = 1e-4
+    """Adam step size (authors' scripts)"""
+    updates: PositiveInt = 500
+    """gradient steps per batch (authors' HalfCheetah script; 5000 SwimmerGather)"""
+    minibatch: PositiveInt = 10
+    """replayed transitions per gradient step (authors' code)"""
+    replay_size: PositiveInt = 100_000
+    """transitions kept (authors' HalfCheetah script; 1e6 SwimmerGather)"""
+    min_replay: PositiveInt = 500
+    """the model is trained from this many on (authors' code)"""
+    step_size: NotNegativeFloat = 0.01
+    """λ, the length of the imagined gradient step (authors' code)"""
+    max_gain: PositiveFloat = 1000.0
+    """a gain is clipped to this, before the division (authors' code)"""
+    median_window: PositiveInt = 10
+    """batches whose medians make the divisor, the current one included (authors' code)"""
+
+
+MIN_DIVISOR = 1e-12  # far below any median seen: only so that nothing is divided by 0
+
+
+class Pass(NamedTuple):
+    """One layer in a pass over n rows, with a = m + √v ε: L's gradient is read off it."""
+
+    x: Tensor  # [n, in + 1], what came in and a 1 for the bias
+    squares: Tensor  # [n, in + 1], x²
+    v: Tensor  # [n, out], variance of a: x² σ²
+    delta: Tensor  # [n, out], δ = ∂L/∂m
+    kappa: Tensor  # [n, out], κ = 2 ∂L/∂v = δ ε / √v
+
+
+def rho_of(sigma: float) -> float:
+    """ρ with softplus(ρ) = σ."""
+    return sigma + math.log(-math.expm1(-sigma))
+
+
+def matrices(flat: Tensor, sizes: Sequence[int]) -> list[Tensor]:
+    """One number per weight, [P], as the layers' [in + 1, out], the biases last; views."""
+    shapes = [(i + 1, o) for i, o in pairwise(sizes)]
+    parts = flat.split([rows * columns for rows, columns in shapes])
+    return [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]
+
+
+def passes(
+    mu: list[Tensor],
+    variance: list[Tensor],
+    noise: Sequence[Tensor],
+    x: Tensor,
+    y: Tensor,
+    precision: float,
+) -> tuple[Tensor, list[Pass]]:
+    """Prediction error [n, out], and forward and backward pass of L = ½ precision ‖error‖².
+
+    Each layer's sum is sampled in place of its weights (local reparameterisation): a = m + √v ε
+    with m = x μ, v = x² σ². `mu` and `variance` are by layer, [in + 1, out], and so is `noise`, ε:
+    [n, out], or [1, out] for all rows the same. `x` is [n, in + 1], a 1 at the end, `y` [n, out].
+    """
+    forward: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
+    a = x
+    for M, V, epsilon in zip(mu, variance, noise, strict=True):
+        if forward:
+            x = torch.cat([a.relu(), x[:, -1:]], 1)
+        squares = x * x
+        v = squares @ V
+        deviation = v.sqrt()
+        a = torch.addcmul(x @ M, deviation, epsilon)
+        forward.append((x, squares, v, epsilon / deviation))
+    error = a - y
+    delta, layers = error * precision, []
+    for k, (x, squares, v, ratio) in reversed(list(enumerate(forward))):
+        kappa = delta * ratio
+        layers.append(Pass(x, squares, v, delta, kappa))
+        if k > 0:
+            h = x[:, :-1]
+            back = torch.addcmul(delta @ mu[k][:-1].T, h, kappa @ variance[k][:-1].T)
+            delta = back * h.sign()  # ReLU's derivative: h is its output
+    return error, layers[::-1]
+
+
+def kl_to_prior(mu: Tensor, sigma: Tensor, prior_sd: float) -> Tensor:
+    """KL(q ‖ N(0, p²)) = Σ (μ² + σ²) / 2p² − ½ + log p − log σ; [P], [P] to []."""
+    squares = (mu.dot(mu) + sigma.dot(sigma)) / (2 * prior_sd**2)
+    return squares - sigma.log().sum() + len(mu) * (math.log(prior_sd) - 0.5)
+
+
+def information_gain(layers: list[Pass], variance: list[Tensor], step_size: float) -> Tensor:
+    """λ² Σ g² H⁻¹ over all μ and ρ, [n]: twice KL(q(φ + Δφ) ‖ q(φ)) for Δφ = λ H⁻¹ g, small λ.
+
+    H, the Hessian of that KL, is diagonal: 1/σ² for μ and 2 (sp'(ρ)/σ)² for ρ. With
+    ∂L/∂μ = x δ and ∂L/∂ρ = x² κ σ sp'(ρ), the sum over a matrix needs no gradient per row:
+    Σᵢⱼ = Σⱼ δⱼ² vⱼ + ½ κⱼ² (x⁴ σ⁴)ⱼ.
+    """
+    gains = []
+    for (_, squares, v, delta, kappa), V in zip(layers, variance, strict=True):
+        fourth = squares.square() @ V.square()
+        gains.append((delta.square() * v + 0.5 * kappa.square() * fourth).sum(1))
+    return step_size**2 * torch.stack(gains).sum(0)
+
+
+def divisor(medians: list[float]) -> float:
+    """What gains are divided by: the mean of the last batches' medians, never 0."""
+    return max(sum(medians) / len(medians), MIN_DIVISOR)
+
+
+class VIME(nn.Module):
+    """The Bayesian network q(θ; φ), φ = (μ, ρ), σ = softplus(ρ), and the replay it learns from.
+
+    Scalars of `learn`: `vime/nll`, the negative log-likelihood of a minibatch, summed over its
+    rows and the entries of s', mean over the gradient steps; `vime/kl_prior`, the KL of the
+    posterior as learnt to the prior; `vime/loss` = `vime/nll` + `vime/kl_prior` / `kl_batches`.
+    These are 0 until there is enough to learn from. `vime/median`, the mean of the last batches'
+    median gains, which divides the gains of this one; `vime/clipped`, the share of this batch at
+    `max_gain`. Both are 0 while nothing is paid. `vime/replay`, transitions kept.
+    """
+
+    mean: Tensor
+    scale: Tensor
+    noise: Tensor
+
+    def __init__(
+        self,
+        observation_space: gymnasium.Space,
+        action_space: gymnasium.Space,
+        config: VIMEConfig = VIMEConfig(),  # noqa: B008 - frozen
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        if not isinstance(observation_space, gymnasium.spaces.Box) or is_image(observation_space):
+            raise ValueError(f"VIME needs vectors: a Box, and no image, got {observation_space}")
+        self.config = config
+        rng = torch.Generator().manual_seed(seed)
+        self.flat, self.actions = Flat(), ActionVectors(action_space)
+        width = math.prod(observation_space.shape)
+        self.sizes = [width + self.actions.size, *config.hidden, width]
+        # All weights in two rows: a gradient step is a few calls on long vectors.
+        weights = sum((i + 1) * o for i, o in pairwise(self.sizes))
+        mu = torch.randn(weights, generator=rng)
+        rho = torch.full((weights,), rho_of(config.prior_sd))
+        self.phi = nn.Parameter(torch.stack([mu, rho]))
+        self.descent = Descent([self.phi], config.learning_rate, rng)
+        self.replay = Pool(config.replay_size)
+        # As the last training left them: what (s, a) is normalised by, and the ε of scoring. One ε
+        # for all rows: a bonus is the same wherever a row stands and however often it is asked.
+        self.register_buffer("mean", torch.zeros(self.sizes[0]))
+        self.register_buffer("scale", torch.ones(self.sizes[0]))
+        self.register_buffer("noise", self._draw(1)[0])
+        self.trained = False
+        self.medians: list[float] = []  # of the last batches, the newest last
+
+    @property
+    def learns_first(self) -> bool:
+        """A transition that was learnt teaches nothing more: it is scored before."""
+        return False
+
+    def reward(self, batch: Transitions) -> Tensor:
+        if not self.trained:
+            return torch.zeros(len(batch), device=self.phi.device)
+        gain = self._gain(self._rows(batch))
+        return gain / divisor(self._recent(gain))
+
+    def learn(self, batch: Transitions) -> dict[str, float]:
+        rows = self._rows(batch)
+        median = clipped = loss = nll = kl = 0.0
+        if self.trained:
+            gain = self._gain(rows)
+            clipped = (gain >= self.config.max_gain).float().mean().item()
+            self.medians = self._recent(gain)
+            median = divisor(self.medians)
+        self.replay.add(rows)
+        if len(self.replay) >= self.config.min_replay:
+            self._normalise_by_replay()
+            nll, kl = self._train()
+            loss = nll + kl / self.config.kl_batches
+            self.noise.copy_(self._draw(1)[0])
+            self.trained = True
+        return {
+            "vime/loss": loss,
+            "vime/nll": nll,
+            "vime/kl_prior": kl,
+            "vime/median": median,
+            "vime/clipped": clipped,
+            "vime/replay": float(len(self.replay)),
+        }
+
+    def _draw(self, n: int) -> Tensor:
+        """ε for n networks: [n, all units of all layers]."""
+        return torch.randn(n, sum(self.sizes[1:]), generator=self.descent.generator)
+
+    def _rows(self, batch: Transitions) -> Tensor:
+        """(s, a, s') side by side, so that no row of the replay crosses an episode's end."""
+
+        def join(obs: Tensor, action: Tensor, next_obs: Tensor) -> Tensor:
+            return torch.cat([self.flat(obs), self.actions(action), self.flat(next_obs)], 1)
+
+        return in_pieces(join, self.phi.device, batch.obs, batch.action, batch.next_obs)
+
+    def _normalise_by_replay(self) -> None:
+        """Mean and deviation of (s, a) over the whole replay; what never varied keeps its unit."""
+        moments = Moments.of(self.replay.rows[:, : self.sizes[0]])
+        std = moments.variance.sqrt()
+        constant = std <= 1e-6 * moments.mean.abs()
+        self.mean.copy_(moments.mean)
+        self.scale.copy_(std.masked_fill(constant, 1.0))
+
+    def _normalised(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Inputs (s, a, 1), [n, in + 1], and targets s', [n, out], which go by the units of s."""
+        width = self.sizes[-1]
+        x, y = rows.split([self.sizes[0], width], 1)
+        x = pad((x - self.mean) / self.scale, (0, 1), value=1.0)
+        return x, (y - self.mean[:width]) / self.scale[:width]
+
+    def _gain(self, rows: Tensor) -> Tensor:
+        """Clipped information gain of each of [n, in + out] transitions on its own, [n]."""
+        config = self.config
+        phi = self.phi.detach().double()
+        mu = matrices(phi[0], self.sizes)
+        variance = matrices(softplus(phi[1]).square(), self.sizes)
+        noise = self.noise.double()[None].split(self.sizes[1:], 1)
+
+        def gain(rows: Tensor) -> Tensor:
+            # In float64 x⁴ has room for whatever a float32 observation may hold.
+            x, y = self._normalised(rows.double())
+            _, layers = passes(mu, variance, noise, x, y, config.likelihood_sd**-2)
+            return information_gain(layers, variance, config.step_size).clamp(max=config.max_gain)
+
+        return in_pieces(gain, self.phi.device, rows).float()
+
+    def _recent(self, gain: Tensor) -> list[float]:
+        """Medians of the last batches, with that of a batch of these gains."""
+        return [*self.medians, gain.quantile(0.5).item()][-self.config.median_window :]
+
+    def loss_gradient(self, x: Tensor, y: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """Gradient of L = −mean over samples of log p(y | x, θ) + KL / `kl_batches`, [2, P].
+
+        `x` [m, in + 1] and `y` [m, out] are a normalised minibatch, over which the log-likelihood
+        is summed. `noise` is [samples, units]: all rows share the ε of a sample. Also returns the
+        squared error, summed over everything. By hand: autograd takes almost twice as long.
+        """
+        config, (samples, units), m = self.config, noise.shape, len(x)
+        mu, rho = self.phi.detach()
+        sigma = softplus(rho)
+        error, layers = passes(
+            matrices(mu, self.sizes),
+            matrices(sigma * sigma, self.sizes),
+            noise[:, None].expand(samples, m, units).reshape(-1, units).split(self.sizes[1:], 1),
+            x.expand(samples, *x.shape).reshape(samples * m, -1),
+            y.expand(samples, *y.shape).reshape(samples * m, -1),
+            config.likelihood_sd**-2 / samples,
+        )
+        by_mu = [p.x.T @ p.delta for p in layers]
+        by_variance = [p.squares.T @ p.kappa for p in layers]  # twice it: κ is twice ∂L/∂v
+        gradient = torch.cat([g.flatten() for g in by_mu + by_variance]).view_as(self.phi)
+        weight = 1 / config.kl_batches
+        pull = weight / config.prior_sd**2
+        gradient[0].add_(mu, alpha=pull)
+        by_sigma = gradient[1].add_(pull).mul_(sigma).sub_(sigma.reciprocal(), alpha=weight)
+        by_sigma.mul_(rho.sigmoid())
+        return gradient, error.square().sum()
+
+    @torch.no_grad()
+    def _train(self) -> tuple[float, float]:
+        """Gradient steps on the replay; mean negative log-likelihood, and the KL they end at."""
+        config, device = self.config, self.phi.device
+        rows = self.replay.draw(config.updates * config.minibatch, self.descent.generator)
+        noise = self._draw(config.updates * config.samples).to(device)
+        x, y = self._normalised(rows.to(device))
+        parts = x.split(config.minibatch), y.split(config.minibatch), noise.split(config.samples)
+        squares = []
+        for part in zip(*parts, strict=True):
+            self.phi.grad, error = self.loss_gradient(*part)
+            self.descent.optimizer.step()
+            squares.append(error)
+        sd, entries = config.likelihood_sd, config.minibatch * self.sizes[-1]
+        nll = torch.stack(squares).mean().item() / (2 * sd**2 * config.samples)
+        nll += entries * (math.log(sd) + 0.5 * math.log(2 * math.pi))
+        mu, rho = self.phi
+        return nll, kl_to_prior(mu, softplus(rho), config.prior_sd).item()
+
+    def get_extra_state(self) -> dict[str, Any]:
+        return {"trained": self.trained, "medians": self.medians}
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        self.trained, self.medians = state["trained"], state["medians"]

@@ -1,0 +1,64 @@
+"""Transitions of a small world, of which one part is visited and the other is not."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+from gymnasium.spaces import Box, Discrete, Space
+
+from emi.data import Transitions
+
+SIDE = 36  # the smallest image that all methods take
+VECTOR = Box(-np.inf, np.inf, (4,))
+IMAGE = Box(0, 255, (2, SIDE, SIDE), np.uint8)
+CONTINUOUS = Box(-1, 1, (2,))
+DISCRETE = Discrete(4)
+WORLDS = {
+    "vector-continuous": (VECTOR, CONTINUOUS),
+    "vector-discrete": (VECTOR, DISCRETE),
+    "image-continuous": (IMAGE, CONTINUOUS),
+    "image-discrete": (IMAGE, DISCRETE),
+}
+Kind = Literal["known", "unknown", "leaving"]
+_MOVES = np.array([[1, 0], [-1, 0], [0, 1], [0, -1]])
+
+
+def transitions(
+    obs_space: Space, action_space: Space, n: int, seed: int, kind: Kind = "known"
+) -> Transitions:
+    """A point that actions push about: on the right where it is known, on the left where not.
+
+    Over there actions do the opposite, and the point is driven outwards. Leaving is the way from
+    the known part to the other.
+    """
+    rng = np.random.default_rng(seed)
+    if isinstance(action_space, Discrete):
+        action = rng.integers(0, 4, n)
+        push = 0.3 * _MOVES[action]
+    else:
+        action = rng.uniform(-1, 1, (n, 2)).astype(np.float32)
+        push = 0.3 * action
+    there, away = rng.normal(0, 0.15, (2, n, 2)) + np.array([[[0.5, 0.2]], [[-0.6, -0.5]]])
+    place, after = {
+        "known": (there, there + push),
+        "unknown": (away, 1.6 * away - push),
+        "leaving": (there, away),
+    }[kind]
+    return Transitions(_observe(place, obs_space, rng), action, _observe(after, obs_space, rng))
+
+
+def _observe(place: np.ndarray, space: Space, rng: np.random.Generator) -> np.ndarray:
+    if space == VECTOR:
+        noise = rng.normal(0, 0.02, (len(place), 2))
+        return np.concatenate([place, noise], 1).astype(np.float32)
+    centre = (SIDE / 2 + 10 * np.clip(place, -1.3, 1.3)).astype(int)  # of a square
+    row, column = (np.abs(np.arange(SIDE) - centre[:, [axis]]) <= 4 for axis in (0, 1))
+    frame = (200 * (row[:, :, None] & column[:, None, :]) + 20).astype(np.uint8)
+    return np.repeat(frame[:, None], 2, axis=1)
+
+
+def auc(bonus: np.ndarray, unknown: np.ndarray) -> float:
+    """Share of (unknown, known) pairs in which the unknown one is paid more; ties count half."""
+    high, low = bonus[unknown][:, None], bonus[~unknown][None]
+    return float(np.mean((high > low) + 0.5 * (high == low)))

@@ -1,0 +1,501 @@
+"""EX2: the gradient against autograd, the odds against a known density, the order of events."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium.spaces import Box, Dict, Discrete
+from torch import Tensor
+
+from emi.data import Rows, Transitions
+from emi.intrinsic.ex2 import (
+    EX2,
+    Discriminator,
+    Encoder,
+    EX2Config,
+    backward,
+    exemplar_logit,
+    layer_shapes,
+    novelty,
+)
+
+VECTOR = Box(-np.inf, np.inf, (4,))
+IMAGE = Box(0, 255, (4, 14, 14), np.uint8)
+CONTINUOUS = Box(-2, 2, (3,))
+DISCRETE = Discrete(5)
+SMALL = EX2Config(
+    hidden=6, features=3, updates=3, first_updates=5, minibatch=8, replay_size=100, min_replay=20
+)
+
+
+def vectors(n: int, seed: int = 0) -> Transitions:
+    rng = np.random.default_rng(seed)
+    obs, action, next_obs = (rng.normal(size=(n, k)).astype(np.float32) for k in (4, 3, 4))
+    return Transitions(obs, action, next_obs)
+
+
+def images(n: int, seed: int = 0) -> Transitions:
+    rng = np.random.default_rng(seed)
+    obs = rng.integers(0, 256, (2, n, 4, 14, 14), dtype=np.uint8)
+    return Transitions(obs[0], rng.integers(0, 5, n), obs[1])
+
+
+def leaves(D: Discriminator) -> list[Tensor]:
+    """All weights of a discriminator."""
+    layers = [layer for e in (D.exemplar, D.other) for layer in (*e.hidden, e.mean, e.log_var)]
+    return [tensor for layer in (*layers, D.hidden, D.logit) for tensor in layer]
+
+
+def objective(
+    D: Discriminator, x1: Tensor, x2: Tensor, noise1: Tensor, noise2: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The loss as the paper has it, one row per pair, the first half (x, x); BCE, KL, logits."""
+
+    def encode(e: Encoder, x: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        for W, b in e.hidden[:-1]:
+            x = torch.tanh(x @ W + b)
+        W, b = e.hidden[-1]
+        h = W.shape[1] // 2
+        mean = torch.tanh(x @ W[:, :h] + b[:h]) @ e.mean.W + e.mean.b
+        log_var = torch.tanh(x @ W[:, h:] + b[h:]) @ e.log_var.W + e.log_var.b
+        kl = 0.5 * (mean**2 + torch.exp(log_var) - log_var - 1).sum(1)
+        return mean + torch.exp(log_var / 2) * noise, kl
+
+    z1, kl1 = encode(D.exemplar, x1, noise1)
+    z2, kl2 = encode(D.other, x2, noise2)
+    hidden = torch.tanh(torch.cat([z1, z2], 1) @ D.hidden.W + D.hidden.b)
+    logit = (hidden @ D.logit.W + D.logit.b)[:, 0]
+    p, half = torch.sigmoid(logit), len(logit) // 2
+    bce = -torch.cat([torch.log(p[:half]), torch.log(1 - p[half:])]).mean()
+    return bce, (kl1 + kl2).mean(), logit
+
+
+@pytest.mark.parametrize("sizes", [[5, 6, 6, 12], [7, 12]])  # as for vectors, as after convolutions
+@pytest.mark.parametrize("B", [1, 4])
+def test_the_gradient_by_hand_is_autograds(sizes: list[int], B: int) -> None:
+    f, kl_weight = 3, 0.3
+    rng = torch.Generator().manual_seed(0)
+    shapes = layer_shapes(sizes, f)
+    vector = torch.randn(sum(i * o + o for i, o in shapes), generator=rng, dtype=torch.float64)
+    x, past = torch.randn(2, B, sizes[0], generator=rng, dtype=torch.float64)
+    noise = torch.randn(2, 2, B, f, generator=rng, dtype=torch.float64)
+
+    D = Discriminator.of(vector.clone().requires_grad_(), shapes)
+    x1, x2 = torch.cat([x, x]).requires_grad_(), torch.cat([x, past]).requires_grad_()
+    bce, kl, logit = objective(D, x1, x2, *noise.view(2, 2 * B, f))
+    loss = bce + kl_weight * kl
+    *expected, d_x1, d_x2 = torch.autograd.grad(loss, [*leaves(D), x1, x2])
+
+    grad = torch.full_like(vector, math.nan)  # nothing is left unwritten
+    plain = Discriminator.of(vector, shapes)
+    step = backward(
+        plain, Discriminator.of(grad, shapes), x, torch.cat([x, past]), noise, kl_weight
+    )
+    for ours, theirs in zip(leaves(Discriminator.of(grad, shapes)), expected, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-9)
+    torch.testing.assert_close(step.logit.flatten(), logit.detach())
+    torch.testing.assert_close(step.kl, kl.detach())
+    # The way into what feeds the encoders; x is encoded once for both of its pairs.
+    d_x = step.d_exemplar @ plain.exemplar.hidden[0].W.T
+    torch.testing.assert_close(d_x, d_x1.view(2, B, -1).sum(0), rtol=1e-6, atol=1e-9)
+    d_other = step.d_other @ plain.other.hidden[0].W.T
+    torch.testing.assert_close(d_other, d_x2, rtol=1e-6, atol=1e-9)
+
+
+def test_every_weight_is_a_place_of_its_own() -> None:
+    """Two encoders with separate weights: nothing is shared, nothing is left over."""
+    shapes = layer_shapes([5, 6, 6, 12], 3)
+    vector = torch.zeros(sum(i * o + o for i, o in shapes))
+    for tensor in leaves(Discriminator.of(vector, shapes)):
+        tensor += 1
+    assert torch.equal(vector, torch.ones_like(vector))
+
+
+def test_without_noise_the_codes_are_their_means() -> None:
+    ex2, data = EX2(VECTOR, CONTINUOUS, SMALL, seed=1), vectors(7)
+    D = Discriminator.of(ex2.weights.detach(), ex2.shapes)
+    x, zeros = torch.as_tensor(data.obs), torch.zeros(7, 3)
+    logit = objective(D, x, x, zeros, zeros)[2]
+    torch.testing.assert_close(ex2.logit(data.obs, data.action), logit)
+    torch.testing.assert_close(exemplar_logit(D, x, x), logit)
+
+
+@pytest.mark.parametrize("D", [0.5, 0.2, 0.9])
+def test_novelty_by_hand(D: float) -> None:
+    logit, p = torch.tensor([math.log(D / (1 - D))]), (1 - D) / D
+    assert novelty(logit, "neg_log_density").item() == pytest.approx(-math.log(p), abs=1e-6)
+    assert novelty(logit, "inverse_sqrt_density").item() == pytest.approx(1 / math.sqrt(p))
+
+
+def test_novelty_is_bounded_as_d_is_clipped() -> None:
+    logit = torch.tensor([-1e4, 1e4])
+    assert novelty(logit, "neg_log_density").tolist() == pytest.approx([-11.512915, 11.512915])
+    low, high = novelty(logit, "inverse_sqrt_density").tolist()
+    assert high == pytest.approx(316.2262, rel=1e-5)
+    assert low == pytest.approx(1 / 316.2262, rel=1e-5)
+
+
+@pytest.mark.parametrize("bonus", ["neg_log_density", "inverse_sqrt_density"])
+@pytest.mark.parametrize("n", [1, 6, 7])
+def test_the_bonus_is_what_exceeds_the_median_of_the_batch(bonus: Any, n: int) -> None:
+    ex2 = EX2(VECTOR, CONTINUOUS, dataclasses.replace(SMALL, bonus=bonus))
+    ex2.learn(vectors(30))
+    data = vectors(n, seed=1)
+    raw = novelty(ex2.logit(data.obs, data.action), bonus).numpy()
+    # Of an even number, NumPy takes the mean of the two in the middle; torch the lower one.
+    np.testing.assert_allclose(ex2.reward(data).numpy(), raw - np.median(raw), rtol=1e-5, atol=1e-6)
+    if n == 1:
+        assert ex2.reward(data).item() == 0
+
+
+def steps_taken(ex2: EX2) -> int:
+    state = ex2.descent.optimizer.state[ex2.weights]
+    return int(state["step"]) if state else 0
+
+
+def test_nothing_is_learnt_or_paid_before_there_is_a_past() -> None:
+    ex2 = EX2(VECTOR, CONTINUOUS, SMALL)  # 20 states are needed
+    before = ex2.weights.detach().clone()
+    nothing = {"ex2/loss": 0.0, "ex2/bce": 0.0, "ex2/kl": 0.0, "ex2/accuracy": 0.0}
+    assert ex2.learn(vectors(12)) == {**nothing, "ex2/replay": 12.0}
+    assert not ex2.reward(vectors(12)).any()
+    # Now 24 are held: enough to pay, by a network not trained yet, and to learn the next batch.
+    assert ex2.learn(vectors(12, seed=1)) == {**nothing, "ex2/replay": 24.0}
+    assert torch.equal(ex2.weights, before)
+    assert ex2.reward(vectors(12)).any()
+    scalars = ex2.learn(vectors(12, seed=2))
+    assert scalars["ex2/replay"] == 36
+    assert scalars["ex2/loss"] > 0
+    assert not torch.equal(ex2.weights, before)
+
+
+def test_a_first_batch_however_large_has_no_past() -> None:
+    ex2 = EX2(VECTOR, CONTINUOUS, SMALL)
+    assert ex2.learn(vectors(90))["ex2/loss"] == 0
+    assert steps_taken(ex2) == 0
+
+
+def test_the_first_training_is_longer() -> None:
+    ex2 = EX2(VECTOR, CONTINUOUS, SMALL)
+    counts = []
+    for seed in range(5):
+        ex2.learn(vectors(15, seed))
+        counts.append(steps_taken(ex2))
+    assert counts == [0, 0, 5, 5 + 3, 5 + 3 + 3]
+    # That it is over is part of the state.
+    other = EX2(VECTOR, CONTINUOUS, SMALL, seed=9)
+    other.load_state_dict(ex2.state_dict())
+    other.learn(vectors(15, 5))
+    assert steps_taken(other) == 5 + 3 + 3 + 3
+
+
+def test_the_past_is_older_than_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the batch itself among the negatives, pairs (x, x) would carry both labels."""
+    ex2 = EX2(VECTOR, CONTINUOUS, SMALL)
+    old, new = vectors(30), vectors(25, seed=1)
+    ex2.learn(old)
+    sizes, draw = [], ex2.pool.draw
+
+    def spy(n: int, generator: torch.Generator) -> Tensor:
+        rows = draw(n, generator)
+        assert (rows[:, None] == torch.as_tensor(old.obs)).all(2).any(1).all()
+        sizes.append(len(ex2.pool))
+        return rows
+
+    monkeypatch.setattr(ex2.pool, "draw", spy)
+    ex2.learn(new)
+    assert sizes == [30]
+    held = ex2.pool.rows
+    assert torch.equal(held, torch.as_tensor(np.concatenate([old.obs, new.obs])))
+
+
+def test_the_replay_forgets_the_oldest() -> None:
+    ex2 = EX2(VECTOR, CONTINUOUS, dataclasses.replace(SMALL, replay_size=40))
+    for seed in range(3):
+        scalars = ex2.learn(vectors(25, seed))
+    assert scalars["ex2/replay"] == len(ex2.pool) == 40
+    last = np.concatenate([vectors(25, seed).obs for seed in range(3)])[-40:]
+    order = lambda rows: rows[np.lexsort(rows.T)]  # noqa: E731
+    np.testing.assert_array_equal(order(ex2.pool.rows.numpy()), order(last))
+
+
+def test_each_step_draws_exemplars_pairs_and_noise_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("emi.intrinsic.ex2.STEPS", 2)  # five steps in blocks of 2, 2 and 1
+    ex2 = EX2(VECTOR, CONTINUOUS, SMALL)
+    old, new = vectors(30), vectors(6, seed=1)
+    ex2.learn(old)
+    draws = list(ex2._draws(new))
+    assert len(draws) == 5
+    for pairs, noise in draws:
+        assert pairs.shape == (16, 4)
+        assert noise.shape == (2, 2, 8, 3)
+        among = (pairs[:, None] == torch.as_tensor(new.obs)).all(2).any(1)
+        assert among.tolist() == [True] * 8 + [False] * 8
+    every = torch.stack([noise for _, noise in draws]).flatten()
+    assert len(every.unique()) == len(every)  # none is used twice
+    positives = torch.stack([pairs[:8] for pairs, _ in draws])
+    assert len(positives.flatten(0, 1).unique(dim=0)) == 6  # all of the batch, many times
+
+
+def test_the_scalars_are_those_of_the_steps() -> None:
+    config = dataclasses.replace(SMALL, updates=2, first_updates=1, kl_weight=0.3)
+    ex2, twin = (EX2(VECTOR, CONTINUOUS, config, seed=3) for _ in range(2))
+    for method in (ex2, twin):
+        method.learn(vectors(30))
+    new = vectors(10, seed=1)
+    ((pairs, noise),) = twin._draws(new)
+    D = Discriminator.of(twin.weights.detach(), twin.shapes)
+    x1 = torch.cat([pairs[:8], pairs[:8]])
+    bce, kl, logit = objective(D, x1, pairs, *noise.view(2, 16, 3))
+    right = (logit[:8] > 0).sum() + (logit[8:] <= 0).sum()
+    scalars = ex2.learn(new)  # one step, so that the mean is that step
+    assert scalars["ex2/bce"] == pytest.approx(bce.item(), rel=1e-5)
+    assert scalars["ex2/kl"] == pytest.approx(kl.item(), rel=1e-5)
+    assert scalars["ex2/loss"] == pytest.approx((bce + 0.3 * kl).item(), rel=1e-5)
+    assert scalars["ex2/accuracy"] == pytest.approx(right.item() / 16)
+
+
+def test_the_odds_become_the_density_of_the_past() -> None:
+    """p = (1 − D) / D: with few states, the share of the past that is in each."""
+    share = np.array([0.6, 0.3, 0.1, 0.0])
+    states = np.eye(4, dtype=np.float32)
+
+    def batch(which: Any) -> Transitions:
+        return Transitions(states[which], np.zeros((len(which), 3), np.float32), states[which])
+
+    config = EX2Config(
+        kl_weight=0.0,
+        hidden=16,
+        features=8,
+        first_updates=500,
+        minibatch=256,
+        min_replay=10,
+        learning_rate=5e-3,
+    )
+    ex2 = EX2(VECTOR, CONTINUOUS, config)
+    ex2.learn(batch(np.repeat(np.arange(4), (share * 1000).astype(int))))
+    every = batch(np.arange(4))
+    ex2.learn(every)
+    density = torch.exp(-ex2.logit(every.obs, every.action)).numpy()
+    np.testing.assert_allclose(density, share, atol=0.08)
+    bonus = ex2.reward(every)
+    assert bonus.argsort().tolist() == [0, 1, 2, 3]  # the rarer the dearer
+
+
+def test_a_heavy_kl_makes_all_states_alike() -> None:
+    """The smoothing of the paper: codes that must carry no information cannot be told apart."""
+    spread = {}
+    for kl_weight in (0.0, 10.0):
+        config = EX2Config(
+            kl_weight=kl_weight, first_updates=150, learning_rate=1e-2, min_replay=10, hidden=16
+        )
+        ex2 = EX2(VECTOR, CONTINUOUS, config)
+        ex2.learn(vectors(500))
+        new = vectors(200, seed=1)
+        scalars = ex2.learn(new)
+        spread[kl_weight] = ex2.reward(new).std().item()
+    assert scalars["ex2/kl"] < 0.1
+    assert spread[10.0] < 0.05 < 0.5 < spread[0.0]
+
+
+def test_actions_count_only_when_asked_for() -> None:
+    data = vectors(10, seed=1)
+    other = dataclasses.replace(data, action=-np.asarray(data.action))
+    for use_actions in (False, True):
+        ex2 = EX2(VECTOR, CONTINUOUS, dataclasses.replace(SMALL, use_actions=use_actions))
+        ex2.learn(vectors(30))
+        ex2.learn(vectors(30))
+        assert torch.equal(ex2.reward(data), ex2.reward(other)) is not use_actions
+        assert ex2.pool.rows.shape[1] == (7 if use_actions else 4)
+    # In the units of the network: the bounds are ±2.
+    unit = torch.as_tensor(vectors(30).action).clamp(-2, 2) / 2
+    torch.testing.assert_close(ex2.pool.rows[:30, 4:], unit)
+
+
+def test_the_next_state_has_no_part_in_it() -> None:
+    data = vectors(10, seed=1)
+    ex2 = EX2(VECTOR, CONTINUOUS, SMALL)
+    ex2.learn(vectors(30))
+    other = dataclasses.replace(data, next_obs=np.zeros((10, 4), np.float32))
+    assert torch.equal(ex2.reward(data), ex2.reward(other))
+
+
+def test_images_are_remembered_as_one_frame_of_bytes() -> None:
+    ex2 = EX2(IMAGE, DISCRETE, SMALL)
+    data = images(30)
+    ex2.learn(data)
+    assert ex2.pool.rows.dtype == torch.uint8
+    assert torch.equal(ex2.pool.rows, torch.as_tensor(np.asarray(data.obs)[:, 3:]))
+    older, newest = np.array(data.obs), np.array(data.obs)
+    older[:, :3], newest[:, 3] = 0, 0
+    again = dataclasses.replace(data, obs=older)
+    assert torch.equal(ex2.reward(data), ex2.reward(again))
+    assert not torch.equal(ex2.reward(data), ex2.reward(dataclasses.replace(data, obs=newest)))
+
+
+@pytest.mark.parametrize(
+    ("shape", "kept"),
+    [((14, 15), (1, 14, 15)), ((14, 15, 4), (1, 14, 15)), ((6, 14, 15), (3, 14, 15))],
+)
+def test_images_of_every_layout(shape: tuple[int, ...], kept: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(0)
+    obs = rng.integers(0, 256, (30, *shape), dtype=np.uint8)
+    data = Transitions(obs, rng.integers(0, 5, 30), obs)
+    ex2 = EX2(Box(0, 255, shape, np.uint8), DISCRETE, SMALL)
+    for _ in range(2):
+        ex2.learn(data)
+    assert ex2.pool.rows.shape == (60, *kept)
+    if shape == (14, 15):
+        expected = obs[:, None]
+    elif shape == (14, 15, 4):
+        expected = obs[..., 3][:, None]
+    else:
+        expected = obs[:, 3:]
+    assert torch.equal(ex2.pool.rows[:30], torch.as_tensor(expected))
+    assert torch.isfinite(ex2.reward(data)).all()
+
+
+def test_convolutions_learn_by_the_same_loss() -> None:
+    config = dataclasses.replace(SMALL, first_updates=1)
+    ex2, twin = (EX2(IMAGE, DISCRETE, config, seed=2) for _ in range(2))
+    for method in (ex2, twin):
+        method.learn(images(30))
+    new = images(10, seed=1)
+    ((pairs, noise),) = twin._draws(new)
+    x1, x2 = (
+        net(rows)
+        for net, rows in zip(twin.features, (pairs[:8].repeat(2, 1, 1, 1), pairs), strict=True)
+    )
+    D = Discriminator.of(twin.weights, twin.shapes)
+    bce, kl, _ = objective(D, x1, x2, *noise.view(2, 16, 3))
+    (bce + 0.1 * kl).backward()
+    ex2.learn(new)
+    for ours, theirs in zip(ex2.parameters(), twin.parameters(), strict=True):
+        assert ours.grad is not None
+        assert theirs.grad is not None
+        torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-3, atol=1e-6)
+        assert not torch.equal(ours, theirs)  # and the step was taken
+
+
+def test_gradients_of_one_step_do_not_linger_in_the_next() -> None:
+    ex2 = EX2(IMAGE, DISCRETE, dataclasses.replace(SMALL, first_updates=2, learning_rate=1e-30))
+    twin = EX2(IMAGE, DISCRETE, dataclasses.replace(SMALL, first_updates=2, learning_rate=1e-30))
+    for method in (ex2, twin):
+        method.learn(images(30))
+    new = images(10, seed=1)
+    _, (pairs, noise) = twin._draws(new)  # the second step; the weights have not moved
+    x1, x2 = (twin.features[0](pairs[:8].repeat(2, 1, 1, 1)), twin.features[1](pairs))
+    bce, kl, _ = objective(
+        Discriminator.of(twin.weights, twin.shapes), x1, x2, *noise.view(2, 16, 3)
+    )
+    (bce + 0.1 * kl).backward()
+    ex2.learn(new)
+    for ours, theirs in zip(ex2.parameters(), twin.parameters(), strict=True):
+        assert ours.grad is not None
+        torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-3, atol=1e-6)
+
+
+def test_the_image_network_has_the_published_size() -> None:
+    ex2 = EX2(Box(0, 255, (4, 52, 52), np.uint8), DISCRETE, EX2Config(hidden=64, features=32))
+    # Full padding: 52 → 28 → 16, eight filters; then the hidden layers of both heads.
+    assert ex2.shapes[0] == (16 * 16 * 8, 128)
+    assert ex2.shapes[1:3] == [(64, 32), (64, 32)]
+    assert ex2.shapes[-2:] == [(64, 64), (64, 1)]
+    vector = EX2(VECTOR, CONTINUOUS)
+    assert vector.shapes[:5] == [(4, 32), (32, 32), (32, 64), (32, 16), (32, 16)]
+
+
+def test_weights_begin_as_glorots_layer_by_layer() -> None:
+    """Two layers lie side by side in one matrix; each has its own limit √(6 / (in + out))."""
+    ex2 = EX2(VECTOR, CONTINUOUS)
+    D = Discriminator.of(ex2.weights.detach(), ex2.shapes)
+    for encoder in (D.exemplar, D.other):
+        for W, limit in (
+            (encoder.hidden[0].W, math.sqrt(6 / (4 + 32))),
+            (encoder.hidden[1].W, math.sqrt(6 / 64)),
+            (encoder.hidden[2].W[:, :32], math.sqrt(6 / 64)),
+            (encoder.hidden[2].W[:, 32:], math.sqrt(6 / 64)),
+            (encoder.mean.W, math.sqrt(6 / 48)),
+            (encoder.log_var.W, math.sqrt(6 / 48)),
+        ):
+            assert 0.9 * limit < W.abs().max() <= limit
+    assert 0.9 * math.sqrt(6 / 64) < D.hidden.W.abs().max() <= math.sqrt(6 / 64)
+    assert 0.7 * math.sqrt(6 / 33) < D.logit.W.abs().max() <= math.sqrt(6 / 33)
+    assert all(not b.any() for b in leaves(D)[1::2])
+
+
+def test_new_states_pay_more_than_known_ones_and_cease_to_when_known() -> None:
+    rng = np.random.default_rng(0)
+    config = EX2Config(first_updates=150, updates=100, learning_rate=3e-3, min_replay=100)
+    ex2 = EX2(VECTOR, CONTINUOUS, config)
+
+    def cluster(n: int, centre: float) -> Any:
+        return rng.normal(centre, 0.3, (n, 4)).astype(np.float32)
+
+    def batch(obs: Any) -> Transitions:
+        return Transitions(obs, np.zeros((len(obs), 3), np.float32), obs)
+
+    for _ in range(2):
+        ex2.learn(batch(cluster(400, -1.0)))
+    mixed = batch(np.concatenate([cluster(350, -1.0), cluster(50, 1.0)]))
+    ex2.learn(mixed)
+    bonus = ex2.reward(mixed)
+    assert (bonus[350:, None] > bonus[:350]).float().mean() > 0.95
+    gaps = []
+    for _ in range(3):
+        ex2.learn(batch(np.concatenate([cluster(200, -1.0), cluster(200, 1.0)])))
+        bonus = ex2.reward(mixed)
+        gaps.append((bonus[350:].mean() - bonus[:350].mean()).item())
+    assert gaps[0] > 1
+    assert gaps[2] < 0.3 * gaps[0]
+
+
+def test_the_model_learns_first() -> None:
+    assert EX2(VECTOR, CONTINUOUS, SMALL).learns_first
+
+
+def test_arrays_tensors_and_rows_are_alike() -> None:
+    data = vectors(30)
+    obs, action, next_obs = map(torch.as_tensor, (data.obs, data.action, data.next_obs))
+    tensors = Transitions(obs, action, next_obs)
+    pool = np.concatenate([data.obs, data.next_obs])
+    rows = Transitions(Rows(pool, np.arange(30)), data.action, Rows(pool, np.arange(30, 60)))
+    results = []
+    for batch in (data, tensors, rows):
+        ex2 = EX2(VECTOR, CONTINUOUS, SMALL)
+        ex2.learn(batch)
+        scalars = ex2.learn(batch)
+        results.append((scalars, ex2.reward(batch).tolist()))
+    assert results[0] == results[1] == results[2]
+
+
+def test_large_batches_are_taken_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, pieces = (EX2(VECTOR, CONTINUOUS, SMALL) for _ in range(2))
+    whole.learn(vectors(61))
+    monkeypatch.setattr("emi.intrinsic.pieces.ROWS", 8)
+    pieces.learn(vectors(61))
+    assert torch.equal(whole.pool.rows, pieces.pool.rows)
+    torch.testing.assert_close(whole.logit(*_columns(61)), pieces.logit(*_columns(61)))
+
+
+def _columns(n: int) -> tuple[Any, Any]:
+    data = vectors(n, seed=1)
+    return data.obs, data.action
+
+
+def test_what_cannot_be_gets_a_sentence() -> None:
+    with pytest.raises(ValueError, match="observations must be a Box"):
+        EX2(Dict({"a": VECTOR}), DISCRETE)
+    with pytest.raises(ValueError, match="actions must be a Box or Discrete"):
+        EX2(VECTOR, Dict({"a": DISCRETE}))
+    with pytest.raises(ValueError, match="use_actions needs vector observations"):
+        EX2(IMAGE, DISCRETE, EX2Config(use_actions=True))
+    with pytest.raises(ValueError, match="min_replay must be at most replay_size, 10, got 20"):
+        EX2(VECTOR, DISCRETE, EX2Config(replay_size=10, min_replay=20))
