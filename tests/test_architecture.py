@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "emi"
 MODULES = sorted(SOURCE.rglob("*.py"))
-POINTERS = ROOT / "docs" / "paper_to_code.md"
+POINTERS = [ROOT / "docs" / "paper_to_code.md", *(ROOT / "docs" / "methods").glob("*.md")]
 
 # Which rooms a room may import, beside itself. Modules beside the rooms count as rooms.
 MAY_IMPORT = {
@@ -105,8 +105,8 @@ def test_nothing_unpickles(module: Path) -> None:
 
 
 def pointers() -> list[str]:
-    """Every `path.py::symbol` in backticks in docs/paper_to_code.md."""
-    text = POINTERS.read_text() if POINTERS.exists() else ""
+    """Every `path.py::symbol` in backticks in docs/paper_to_code.md and docs/methods/."""
+    text = "".join(page.read_text() for page in POINTERS if page.exists())
     return sorted(set(re.findall(r"`([\w./-]+\.py::[\w.]+)`", text)))
 
 

@@ -368,8 +368,7 @@ class EX2(nn.Module):
             bce, kl, accuracy = self._fit(batch)
             self.trained.fill_(True)
         # Only now: what is called the past must be older than the batch.
-        columns = (pieces(column, self._device) for column in (batch.obs, batch.action))
-        for obs, action in zip(*columns, strict=True):
+        for obs, action in pieces(batch.obs, batch.action, device=self._device):
             self.pool.add(self.rows(obs, action))
         return {
             "ex2/loss": bce + self.config.kl_weight * kl,

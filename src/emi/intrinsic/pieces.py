@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 
 import torch
@@ -9,13 +10,16 @@ from torch import Tensor
 
 from emi.data import Batched, as_tensor
 
-ROWS = 8_192  # rows per forward pass when nothing is learnt
+ROWS = 8_192  # most rows in a piece
+ENTRIES = 2**22  # most entries in a piece: a convolution makes several times as many of them
 
 
-def pieces(rows: Batched, device: torch.device | str) -> Iterator[Tensor]:
-    """The rows in order as tensors on `device`, at most `ROWS` at a time."""
-    for start in range(0, len(rows), ROWS):
-        yield as_tensor(rows[start : start + ROWS], device)
+def pieces(*columns: Batched, device: torch.device | str) -> Iterator[tuple[Tensor, ...]]:
+    """The columns in order as tensors on `device`, the same rows of each at a time."""
+    widest = max(math.prod(column[:1].shape) for column in columns)
+    rows = max(1, min(ROWS, ENTRIES // max(1, widest)))
+    for start in range(0, len(columns[0]), rows):
+        yield tuple(as_tensor(column[start : start + rows], device) for column in columns)
 
 
 def in_pieces(
@@ -23,5 +27,4 @@ def in_pieces(
 ) -> Tensor:
     """`function` of the columns, row by row the same as at once; no gradients."""
     with torch.no_grad():
-        parts = zip(*(pieces(column, device) for column in columns), strict=True)
-        return torch.cat([function(*part) for part in parts])
+        return torch.cat([function(*part) for part in pieces(*columns, device=device)])

@@ -165,7 +165,7 @@ class RND(nn.Module):
         """
         moments: Moments | RunningMoments = self.observed
         if self.observed.count == 0:
-            parts = (Moments.of(self.entries(part)) for part in pieces(obs, self._device))
+            parts = (Moments.of(self.entries(part)) for (part,) in pieces(obs, device=self._device))
             moments = reduce(Moments.merge, parts)
 
         def of(part: Tensor) -> Tensor:
@@ -194,11 +194,11 @@ class RND(nn.Module):
         # predictor learns with the new ones.
         sums, self._last = self._discounted(self.error(batch.next_obs), batch.env)
         self.sums.update(sums)
-        for part in pieces(batch.next_obs, self._device):
+        for (part,) in pieces(batch.next_obs, device=self._device):
             self.observed.update(self.entries(part))
 
         config, clipped, targets, losses = self.config, 0, [], []
-        for part in pieces(batch.next_obs, self._device):
+        for (part,) in pieces(batch.next_obs, device=self._device):
             x = whiten(self.entries(part), self.observed)
             targets.append(self.target(x))
             clipped += int((x.abs() >= CLIP).sum())

@@ -218,7 +218,7 @@ class SimHash(nn.Module):
 
     def _autoencode(self, obs: Batched) -> dict[str, float]:
         """Keep the observations and, when it is time, train the autoencoder; its scalars."""
-        for part in pieces(obs, self.A.device):
+        for (part,) in pieces(obs, device=self.A.device):
             self.pool.add(self.net.rows(part))
         if self.batches % self.config.ae_every == 0:
             self.last.copy_(torch.tensor(self._train(), dtype=torch.float64))
