@@ -80,7 +80,7 @@ def test_what_an_image_is() -> None:
 
 
 def test_adam_goes_on_as_before_when_its_state_has_lost_its_strides() -> None:
-    """A checkpoint keeps values only; convolutions are channels_last, and fused Adam walks memory."""
+    """A checkpoint keeps values only; fused Adam walks memory, which here is channels_last."""
 
     def learner() -> tuple[nn.Module, torch.optim.Optimizer]:
         net, _ = trunk(Box(0, 255, (3, 20, 20), np.uint8), (), "relu", generator())

@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from emi.experiment.config import ConfigError, from_dict, resolve, settable, to_dict
+from emi.experiment.config import METHODS, ConfigError, from_dict, resolve, settable, to_dict
+from emi.intrinsic import EX2Config, ICMConfig, RNDConfig, SimHashConfig, VIMEConfig
 
 
 def test_the_preset_of_emi_is_the_papers() -> None:
@@ -44,6 +45,52 @@ def test_trpo_has_no_bonus() -> None:
     assert config.eta == 0
 
 
+def test_the_presets_of_the_baselines_are_their_authors() -> None:
+    ex2, icm, rnd, simhash, autoencoded, vime = (
+        resolve("SparseHalfCheetah", method).intrinsic
+        for method in ("ex2", "icm", "rnd", "simhash", "ae-simhash", "vime")
+    )
+    assert isinstance(ex2, EX2Config)
+    assert (ex2.use_actions, ex2.bonus, ex2.kl_weight) == (True, "neg_log_density", 0.1)
+    assert (ex2.hidden, ex2.features, ex2.updates, ex2.first_updates) == (32, 16, 2000, 5000)
+    assert (ex2.replay_size, ex2.min_replay, ex2.minibatch) == (250_000, 10_000, 128)
+    assert ex2.learning_rate == 1e-4
+    assert isinstance(icm, ICMConfig)
+    assert (icm.beta, icm.learning_rate, icm.epochs, icm.minibatch) == (0.2, 1e-4, 3, 512)
+    assert not icm.stop_gradient
+    assert isinstance(rnd, RNDConfig)
+    assert (rnd.features, rnd.discount, rnd.learning_rate) == (64, 0.99, 1e-4)
+    assert (rnd.epochs, rnd.minibatches) == (4, 4)
+    assert isinstance(simhash, SimHashConfig)
+    assert (simhash.key_bits, simhash.autoencoder) == (32, False)
+    assert isinstance(autoencoded, SimHashConfig)
+    assert (autoencoded.autoencoder, autoencoded.ae_every) == (True, 5)
+    assert isinstance(vime, VIMEConfig)
+    assert (vime.hidden, vime.learning_rate, vime.updates, vime.minibatch) == ((32,), 1e-4, 500, 10)
+    assert (vime.prior_sd, vime.likelihood_sd, vime.samples, vime.kl_batches) == (0.5, 5, 10, 5)
+    assert (vime.replay_size, vime.min_replay, vime.step_size) == (100_000, 500, 0.01)
+
+
+def test_the_coefficients_of_the_baselines_are_those_that_the_search_found() -> None:
+    found = {m: resolve("SparseHalfCheetah", m).eta for m in ("icm", "rnd", "simhash", "vime")}
+    assert found == {"icm": 0.001, "rnd": 0.01, "simhash": 0.001, "vime": 0.1}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_has_a_preset_for_any_environment(method: str) -> None:
+    config = resolve("gym:CartPole-v1", method)
+    expected = METHODS[method].config
+    assert config.intrinsic is None if expected is None else type(config.intrinsic) is expected
+
+
+def test_a_config_of_an_unknown_method_is_refused() -> None:
+    values = to_dict(resolve("SparseHalfCheetah", "rnd"))
+    with pytest.raises(ConfigError, match="unknown method 'rdn': did you mean 'rnd'"):
+        from_dict(values | {"method": "rdn"})
+    with pytest.raises(ConfigError, match=r"unknown setting intrinsic\.\w+ in config.json"):
+        from_dict(values | {"method": "icm"})
+
+
 @pytest.mark.parametrize(
     ("word", "path", "value"),
     [
@@ -65,7 +112,7 @@ def test_words_become_values(word: str, path: str, value: object) -> None:
     assert type(found) is type(value)
 
 
-@pytest.mark.parametrize("method", ["emi", "emi-d", "trpo"])
+@pytest.mark.parametrize("method", METHODS)
 def test_a_config_survives_json(method: str) -> None:
     config = resolve("SparseHalfCheetah", method, overrides=["policy.hidden=7,5"])
     assert from_dict(json.loads(json.dumps(to_dict(config)))) == config

@@ -22,7 +22,7 @@ from emi.data import NotFiniteError
 from emi.experiment import checkpoint, run_directory, tensorboard_events
 from emi.experiment import run as run_module
 from emi.experiment.checkpoint import load_latest
-from emi.experiment.config import ConfigError, TrainConfig, resolve
+from emi.experiment.config import METHODS, ConfigError, TrainConfig, resolve
 from emi.experiment.metrics_file import COLUMNS
 from emi.experiment.progress import Silent
 from emi.experiment.run import RunError, run
@@ -35,6 +35,18 @@ CONFIG = resolve(
     threads=1,
     overrides=["steps_per_iteration=100", "num_envs=2"],
 )  # ten iterations
+
+# Settings with which a method pays after two iterations of 100 steps.
+AT_WORK_SOON = {
+    "ex2": (
+        "intrinsic.min_replay=100",
+        "intrinsic.updates=9",
+        "intrinsic.first_updates=9",
+        "intrinsic.replay_size=150",  # wraps around
+    ),
+    "ae-simhash": ("intrinsic.ae_updates=9", "intrinsic.ae_every=2"),
+    "vime": ("intrinsic.min_replay=100", "intrinsic.updates=9", "intrinsic.replay_size=150"),
+}
 
 
 class FakeTrainer:
@@ -496,12 +508,12 @@ run(config, {str(tmp_path / "run")!r}, checkpoint_seconds=0.0)
             tmp_path / "straight" / "embedding.safetensors"
         ).read_bytes()
 
-    @pytest.mark.parametrize("method", ["emi", "emi-d", "trpo"])
+    @pytest.mark.parametrize("method", METHODS)
     @pytest.mark.parametrize("env", ["SparseHalfCheetah", "gym:CartPole-v1"])
     def test_a_checkpoint_holds_all_that_matters(
         self, tmp_path: Path, env: str, method: str
     ) -> None:
-        words = ["steps_per_iteration=100", "num_envs=2"]
+        words = ["steps_per_iteration=100", "num_envs=2", *AT_WORK_SOON.get(method, ())]
         config = resolve(env, method, steps=400, threads=1, overrides=words)
         straight = Trainer(config)
         for _ in range(2):
@@ -510,7 +522,9 @@ run(config, {str(tmp_path / "run")!r}, checkpoint_seconds=0.0)
         resumed = Trainer(config)
         resumed.load_state_dict(load_latest(tmp_path).state)
         for _ in range(2):
-            assert same(straight.iterate().metrics, resumed.iterate().metrics)
+            metrics = straight.iterate().metrics
+            assert same(metrics, resumed.iterate().metrics)
+            assert (metrics["bonus_std"] > 0) == (method != "trpo"), "not at work yet"
         assert same(straight.state_dict(), resumed.state_dict())
         straight.close()
         resumed.close()

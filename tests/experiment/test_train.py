@@ -13,7 +13,7 @@ import torch
 
 import emi
 from emi.data import NotFiniteError
-from emi.experiment.config import TrainConfig, resolve
+from emi.experiment.config import METHODS, TrainConfig, resolve
 from emi.experiment.train import Trainer
 
 SMALL = ("steps_per_iteration=300", "num_envs=3", "steps=1200")
@@ -34,7 +34,15 @@ COLUMNS = [
 
 def small(method: str = "emi", *overrides: str, env: str = "SparseHalfCheetah") -> TrainConfig:
     # A minibatch smaller than the batch, so that learning takes several steps.
-    size = () if method == "trpo" else ("intrinsic.minibatch=64",)
+    # And replays that are used from the second batch on.
+    size = {
+        "emi": ("intrinsic.minibatch=64",),
+        "emi-d": ("intrinsic.minibatch=64",),
+        "ex2": ("intrinsic.min_replay=300", "intrinsic.updates=20", "intrinsic.first_updates=20"),
+        "icm": ("intrinsic.minibatch=64",),
+        "vime": ("intrinsic.min_replay=300", "intrinsic.updates=20"),
+        "ae-simhash": ("intrinsic.ae_updates=20",),
+    }.get(method, ())
     return resolve(env, method, threads=1, overrides=[*SMALL, *size, *overrides])
 
 
@@ -53,7 +61,7 @@ def dense(trainer: Trainer) -> None:
     trainer.envs.step = paid_for_speed  # type: ignore[method-assign]
 
 
-@pytest.mark.parametrize("method", ["emi", "emi-d"])
+@pytest.mark.parametrize("method", [name for name in METHODS if name != "trpo"])
 def test_eta_zero_is_bit_identical_to_trpo(method: str) -> None:
     with_bonus, plain = Trainer(small(method, "eta=0")), Trainer(small("trpo"))
     for trainer in (with_bonus, plain):
@@ -63,6 +71,20 @@ def test_eta_zero_is_bit_identical_to_trpo(method: str) -> None:
         assert weights(trainer) != before
         assert reports[-1].metrics["kl"] > 0
     assert weights(with_bonus) == weights(plain)
+
+
+@pytest.mark.parametrize("method", [name for name in METHODS if name != "trpo"])
+def test_the_bonus_reaches_the_policy(method: str) -> None:
+    """A world that pays nothing moves no policy; with a bonus of any method, it moves."""
+    trainer = Trainer(small(method))
+    for _ in range(2):
+        trainer.iterate()
+    before = weights(trainer)
+    metrics = trainer.iterate().metrics
+    assert metrics["return_max"] == 0 or math.isnan(metrics["return_max"])
+    assert metrics["bonus_std"] > 0
+    assert metrics["kl"] > 0
+    assert weights(trainer) != before
 
 
 def test_doubling_eta_changes_the_advantages() -> None:
@@ -146,6 +168,26 @@ def test_learning_is_what_it_was_when_the_results_were_made(method: str) -> None
         assert metrics[name] == pytest.approx(value, rel=1e-4), name
 
 
+# The same for the baselines, after three iterations: some of them pay nothing in the first.
+GOLDEN_THIRD = {
+    "ex2": {"bonus_std": 0.412281, "trpo/surrogate_gain": 0.145517, "ex2/loss": 1.33039},
+    "icm": {"bonus_mean": 6.2, "trpo/surrogate_gain": 0.157204, "icm/loss_inverse": 3.32404},
+    "rnd": {"bonus_mean": 0.039191, "trpo/surrogate_gain": 0.140837, "rnd/loss": 0.448611},
+    "simhash": {"bonus_mean": 0.948588, "trpo/surrogate_gain": 0.143021},
+    "ae-simhash": {"bonus_mean": 0.692587, "simhash/ae_loss": 1.08008},
+    "vime": {"bonus_mean": 1.23292, "trpo/surrogate_gain": 0.184263, "vime/nll": 3626.14},
+}
+
+
+@pytest.mark.parametrize("method", GOLDEN_THIRD)
+def test_baselines_learn_as_they_did_when_the_results_were_made(method: str) -> None:
+    trainer = Trainer(small(method))
+    for _ in range(3):
+        metrics = trainer.iterate().metrics
+    for name, value in GOLDEN_THIRD[method].items():
+        assert metrics[name] == pytest.approx(value, rel=1e-3), name
+
+
 @pytest.mark.parametrize(
     ("env", "method", "overrides"),
     [
@@ -154,6 +196,7 @@ def test_learning_is_what_it_was_when_the_results_were_made(method: str) -> None
         ("SparseHalfCheetah", "trpo", ("value.kind=network",)),
         ("gym:CartPole-v1", "emi", ()),
         ("gym:Pendulum-v1", "emi-d", ()),
+        ("gym:Pendulum-v1", "rnd", ("num_envs=4",)),  # its filter has a state for each of them
     ],
 )
 def test_a_restored_trainer_goes_on_as_if_never_stopped(

@@ -27,8 +27,7 @@ _OWN: dict[str, IntrinsicConfig] = {
     ),
     # 512, made for images, take six to ten times as long and rank no better on vectors.
     "rnd": RNDConfig(features=64),
-    # With 32 signs nearly every state of SparseHalfCheetah has a code of its own.
-    "ae-simhash": SimHashConfig(autoencoder=True, key_bits=16),
+    "ae-simhash": SimHashConfig(autoencoder=True),
 }
 _SPARSE_HALF_CHEETAH: dict[str, IntrinsicConfig] = {
     "ex2": EX2Config(use_actions=True),  # authors' halfcheetah.py, and its other numbers

@@ -29,16 +29,16 @@ from emi.nets import Flat, Pixels, is_image
 @dataclass(frozen=True)
 class SimHashConfig:
     key_bits: PositiveInt = 32
-    """k, signs in a hash code (authors' scripts for vectors: 32, 128, 256 tried; paper, images:
-    256 on pixels; authors' scripts, autoencoder: 32, 64, 512)"""
+    """k, signs in a hash code (authors' scripts: 32, 128, 256 tried for vectors; 32, 64, 512 with
+    the autoencoder; paper, on pixels: several, with β = 0.01 · 256/k)"""
     autoencoder: bool = False
     """AE-SimHash: hash the code of an autoencoder, not the observation"""
     ae_code: PositiveInt = 512
-    """K, units of the code for images (paper; authors' scripts: 448, 512, 800)"""
+    """K, units of the code for images (authors' scripts: 448, 512, 800)"""
     ae_hidden: PositiveInt = 1024
-    """units of the layers on both sides of it (paper)"""
+    """units of the layers on both sides of it (authors' scripts)"""
     ae_filters: PositiveInt = 32
-    """filters of each convolution (paper: 96; ours: a tenth of the work)"""
+    """filters of each convolution (authors' scripts: 96 or 64; ours: a ninth of the work)"""
     ae_vector_code: PositiveInt = 16
     """K for vectors (ours: the original has images only; 65,536 cells)"""
     ae_vector_hidden: tuple[PositiveInt, ...] = (64,)
@@ -60,11 +60,10 @@ class SimHashConfig:
 
 PRIMES = (999931, 999953, 999959, 999961, 999979, 999983)  # sizes of the tables (authors' code)
 MOST = torch.iinfo(torch.int32).max
-NOISE = 0.3  # the decoder sees b + U(−0.3, 0.3) (paper)
+NOISE = 0.3  # the decoder sees b + U(−0.3, 0.3) (authors' code)
 BLOCK = 100  # gradient steps between two looks at the loss (authors' code)
 PATIENCE = 5  # blocks in a row without progress that end a training (authors' code)
 PROGRESS = 1e-4  # what a block has to gain on the best before it (authors' code)
-ENCODED_ROWS = 256  # images per forward pass of the encoder: its first layer is 7 times their size
 
 
 def simhash(g: Tensor, A: Tensor) -> Tensor:
@@ -195,8 +194,7 @@ class SimHash(nn.Module):
         if not self.config.autoencoder:
             return self.flat(obs)
         self.net.eval()  # batch-norm by its running moments: a row's code is its own
-        parts = self.net.rows(obs).split(ENCODED_ROWS)
-        return torch.cat([(self.net.encode(part) >= 0.5) * 2 - 1 for part in parts])
+        return (self.net.encode(self.net.rows(obs)) >= 0.5) * 2 - 1
 
     def code(self, obs: Batched) -> Tensor:
         """Hash codes as truth values; [n, *observation] to [n, k]."""
