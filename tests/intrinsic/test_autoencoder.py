@@ -71,6 +71,8 @@ def test_the_sizes_of_the_original() -> None:
         sizes.append(tuple(x.shape[1:]))
     assert [sizes[i] for i in (0, 3, 6)] == [(96, 24, 24), (96, 11, 11), (96, 5, 5)]
     assert sizes[-1] == (512,)
+    # Batch-norm also before the sigmoid: it keeps bits from being the same for all states.
+    assert [type(layer).__name__ for layer in net.encoder[-2:]] == ["BatchNorm1d", "Sigmoid"]
 
 
 def test_the_loss_of_an_image_is_that_of_its_own_pixels() -> None:
@@ -118,3 +120,18 @@ def test_vectors_have_one_scale_and_no_centre() -> None:
     decoded = net.decoder(net.encode(rows)).detach().numpy()
     expected = np.mean((decoded - rows.numpy() * net.scale.item()) ** 2)
     assert net.loss(net.encode(rows), rows).item() == pytest.approx(expected)
+
+
+def test_the_decoder_of_vectors_mirrors_the_encoder() -> None:
+    net = VectorAutoencoder(3, (8, 6), 4, rng())
+    widths = [layer.out_features for layer in net.decoder if isinstance(layer, torch.nn.Linear)]
+    assert widths == [6, 8, 3]
+
+
+def test_only_the_generator_decides_the_weights() -> None:
+    def weights(global_seed: int) -> torch.Tensor:
+        torch.manual_seed(global_seed)
+        net = ImageAutoencoder((16, 16), 2, 4, 3, rng())
+        return torch.cat([parameter.flatten() for parameter in net.parameters()])
+
+    assert torch.equal(weights(0), weights(1))

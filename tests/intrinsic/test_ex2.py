@@ -16,7 +16,6 @@ from emi.data import Rows, Transitions
 from emi.intrinsic.ex2 import (
     EX2,
     Discriminator,
-    Encoder,
     EX2Config,
     backward,
     exemplar_logit,
@@ -47,32 +46,31 @@ def images(n: int, seed: int = 0) -> Transitions:
 
 def leaves(D: Discriminator) -> list[Tensor]:
     """All weights of a discriminator."""
-    layers = [layer for e in (D.exemplar, D.other) for layer in (*e.hidden, e.mean, e.log_var)]
-    return [tensor for layer in (*layers, D.hidden, D.logit) for tensor in layer]
+    layers = (*D.encoders, D.mean, D.log_var, D.hidden, D.logit)
+    return [tensor for layer in layers for tensor in layer]
 
 
-def objective(
-    D: Discriminator, x1: Tensor, x2: Tensor, noise1: Tensor, noise2: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
+def objective(D: Discriminator, x: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The loss as the paper has it, one row per pair, the first half (x, x); BCE, KL, logits."""
 
-    def encode(e: Encoder, x: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        for W, b in e.hidden[:-1]:
-            x = torch.tanh(x @ W + b)
-        W, b = e.hidden[-1]
-        h = W.shape[1] // 2
-        mean = torch.tanh(x @ W[:, :h] + b[:h]) @ e.mean.W + e.mean.b
-        log_var = torch.tanh(x @ W[:, h:] + b[h:]) @ e.log_var.W + e.log_var.b
+    def encode(e: int, rows: Tensor) -> tuple[Tensor, Tensor]:
+        *hidden, last = D.encoders
+        for W, b in hidden:
+            rows = torch.tanh(rows @ W[e] + b[e])
+        h = last.W.shape[2] // 2
+        for_mean = torch.tanh(rows @ last.W[e, :, :h] + last.b[e, :, :h])
+        for_log_var = torch.tanh(rows @ last.W[e, :, h:] + last.b[e, :, h:])
+        mean = for_mean @ D.mean.W[e] + D.mean.b[e]
+        log_var = for_log_var @ D.log_var.W[e] + D.log_var.b[e]
         kl = 0.5 * (mean**2 + torch.exp(log_var) - log_var - 1).sum(1)
-        return mean + torch.exp(log_var / 2) * noise, kl
+        return mean + torch.exp(log_var / 2) * noise[e], kl
 
-    z1, kl1 = encode(D.exemplar, x1, noise1)
-    z2, kl2 = encode(D.other, x2, noise2)
-    hidden = torch.tanh(torch.cat([z1, z2], 1) @ D.hidden.W + D.hidden.b)
-    logit = (hidden @ D.logit.W + D.logit.b)[:, 0]
+    codes, kl = zip(*(encode(e, x[e]) for e in range(2)), strict=True)
+    hidden = torch.tanh(torch.cat(codes, 1) @ D.hidden.W[0] + D.hidden.b[0])
+    logit = (hidden @ D.logit.W[0] + D.logit.b[0])[:, 0]
     p, half = torch.sigmoid(logit), len(logit) // 2
     bce = -torch.cat([torch.log(p[:half]), torch.log(1 - p[half:])]).mean()
-    return bce, (kl1 + kl2).mean(), logit
+    return bce, (kl[0] + kl[1]).mean(), logit
 
 
 @pytest.mark.parametrize("sizes", [[5, 6, 6, 12], [7, 12]])  # as for vectors, as after convolutions
@@ -81,36 +79,31 @@ def test_the_gradient_by_hand_is_autograds(sizes: list[int], B: int) -> None:
     f, kl_weight = 3, 0.3
     rng = torch.Generator().manual_seed(0)
     shapes = layer_shapes(sizes, f)
-    vector = torch.randn(sum(i * o + o for i, o in shapes), generator=rng, dtype=torch.float64)
-    x, past = torch.randn(2, B, sizes[0], generator=rng, dtype=torch.float64)
-    noise = torch.randn(2, 2, B, f, generator=rng, dtype=torch.float64)
+    count = sum(k * (i + 1) * o for k, i, o in shapes)
+    vector = torch.randn(count, generator=rng, dtype=torch.float64)
+    x = torch.randn(2, 2 * B, sizes[0], generator=rng, dtype=torch.float64)
+    noise = torch.randn(2, 2 * B, f, generator=rng, dtype=torch.float64)
 
     D = Discriminator.of(vector.clone().requires_grad_(), shapes)
-    x1, x2 = torch.cat([x, x]).requires_grad_(), torch.cat([x, past]).requires_grad_()
-    bce, kl, logit = objective(D, x1, x2, *noise.view(2, 2 * B, f))
-    loss = bce + kl_weight * kl
-    *expected, d_x1, d_x2 = torch.autograd.grad(loss, [*leaves(D), x1, x2])
+    leaf = x.clone().requires_grad_()
+    bce, kl, logit = objective(D, leaf, noise)
+    *expected, d_x = torch.autograd.grad(bce + kl_weight * kl, [*leaves(D), leaf])
 
     grad = torch.full_like(vector, math.nan)  # nothing is left unwritten
-    plain = Discriminator.of(vector, shapes)
-    step = backward(
-        plain, Discriminator.of(grad, shapes), x, torch.cat([x, past]), noise, kl_weight
-    )
-    for ours, theirs in zip(leaves(Discriminator.of(grad, shapes)), expected, strict=True):
+    plain, written = Discriminator.of(vector, shapes), Discriminator.of(grad, shapes)
+    step = backward(plain, written, x, noise, kl_weight)
+    for ours, theirs in zip(leaves(written), expected, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-9)
-    torch.testing.assert_close(step.logit.flatten(), logit.detach())
+    torch.testing.assert_close(step.logit, logit.detach())
     torch.testing.assert_close(step.kl, kl.detach())
-    # The way into what feeds the encoders; x is encoded once for both of its pairs.
-    d_x = step.d_exemplar @ plain.exemplar.hidden[0].W.T
-    torch.testing.assert_close(d_x, d_x1.view(2, B, -1).sum(0), rtol=1e-6, atol=1e-9)
-    d_other = step.d_other @ plain.other.hidden[0].W.T
-    torch.testing.assert_close(d_other, d_x2, rtol=1e-6, atol=1e-9)
+    # The way into what feeds the encoders.
+    torch.testing.assert_close(step.d_first @ plain.encoders[0].W.mT, d_x, rtol=1e-6, atol=1e-9)
 
 
 def test_every_weight_is_a_place_of_its_own() -> None:
     """Two encoders with separate weights: nothing is shared, nothing is left over."""
     shapes = layer_shapes([5, 6, 6, 12], 3)
-    vector = torch.zeros(sum(i * o + o for i, o in shapes))
+    vector = torch.zeros(sum(k * (i + 1) * o for k, i, o in shapes))
     for tensor in leaves(Discriminator.of(vector, shapes)):
         tensor += 1
     assert torch.equal(vector, torch.ones_like(vector))
@@ -119,10 +112,10 @@ def test_every_weight_is_a_place_of_its_own() -> None:
 def test_without_noise_the_codes_are_their_means() -> None:
     ex2, data = EX2(VECTOR, CONTINUOUS, SMALL, seed=1), vectors(7)
     D = Discriminator.of(ex2.weights.detach(), ex2.shapes)
-    x, zeros = torch.as_tensor(data.obs), torch.zeros(7, 3)
-    logit = objective(D, x, x, zeros, zeros)[2]
+    x = torch.as_tensor(data.obs).expand(2, 7, 4)
+    logit = objective(D, x, torch.zeros(2, 7, 3))[2]
     torch.testing.assert_close(ex2.logit(data.obs, data.action), logit)
-    torch.testing.assert_close(exemplar_logit(D, x, x), logit)
+    torch.testing.assert_close(exemplar_logit(D, x), logit)
 
 
 @pytest.mark.parametrize("D", [0.5, 0.2, 0.9])
@@ -233,14 +226,15 @@ def test_each_step_draws_exemplars_pairs_and_noise_of_its_own(
     ex2.learn(old)
     draws = list(ex2._draws(new))
     assert len(draws) == 5
-    for pairs, noise in draws:
-        assert pairs.shape == (16, 4)
-        assert noise.shape == (2, 2, 8, 3)
-        among = (pairs[:, None] == torch.as_tensor(new.obs)).all(2).any(1)
+    for (exemplar, other), noise in draws:
+        assert exemplar.shape == other.shape == (16, 4)
+        assert noise.shape == (2, 16, 3)
+        among = (other[:, None] == torch.as_tensor(new.obs)).all(2).any(1)
         assert among.tolist() == [True] * 8 + [False] * 8
+        assert torch.equal(exemplar, other[:8].repeat(2, 1))  # (x, x), then (x, past)
     every = torch.stack([noise for _, noise in draws]).flatten()
     assert len(every.unique()) == len(every)  # none is used twice
-    positives = torch.stack([pairs[:8] for pairs, _ in draws])
+    positives = torch.stack([rows[0, :8] for rows, _ in draws])
     assert len(positives.flatten(0, 1).unique(dim=0)) == 6  # all of the batch, many times
 
 
@@ -250,10 +244,8 @@ def test_the_scalars_are_those_of_the_steps() -> None:
     for method in (ex2, twin):
         method.learn(vectors(30))
     new = vectors(10, seed=1)
-    ((pairs, noise),) = twin._draws(new)
-    D = Discriminator.of(twin.weights.detach(), twin.shapes)
-    x1 = torch.cat([pairs[:8], pairs[:8]])
-    bce, kl, logit = objective(D, x1, pairs, *noise.view(2, 16, 3))
+    ((rows, noise),) = twin._draws(new)
+    bce, kl, logit = objective(Discriminator.of(twin.weights.detach(), twin.shapes), rows, noise)
     right = (logit[:8] > 0).sum() + (logit[8:] <= 0).sum()
     scalars = ex2.learn(new)  # one step, so that the mean is that step
     assert scalars["ex2/bce"] == pytest.approx(bce.item(), rel=1e-5)
@@ -363,71 +355,59 @@ def test_images_of_every_layout(shape: tuple[int, ...], kept: tuple[int, ...]) -
 
 
 def test_convolutions_learn_by_the_same_loss() -> None:
-    config = dataclasses.replace(SMALL, first_updates=1)
+    """Two steps; the gradient is that of the second alone, nothing lingers from the first."""
+    config = dataclasses.replace(SMALL, first_updates=2, learning_rate=1e-30)  # weights stay
     ex2, twin = (EX2(IMAGE, DISCRETE, config, seed=2) for _ in range(2))
     for method in (ex2, twin):
         method.learn(images(30))
     new = images(10, seed=1)
-    ((pairs, noise),) = twin._draws(new)
-    x1, x2 = (
-        net(rows)
-        for net, rows in zip(twin.features, (pairs[:8].repeat(2, 1, 1, 1), pairs), strict=True)
-    )
-    D = Discriminator.of(twin.weights, twin.shapes)
-    bce, kl, _ = objective(D, x1, x2, *noise.view(2, 16, 3))
-    (bce + 0.1 * kl).backward()
-    ex2.learn(new)
-    for ours, theirs in zip(ex2.parameters(), twin.parameters(), strict=True):
-        assert ours.grad is not None
-        assert theirs.grad is not None
-        torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-3, atol=1e-6)
-        assert not torch.equal(ours, theirs)  # and the step was taken
-
-
-def test_gradients_of_one_step_do_not_linger_in_the_next() -> None:
-    ex2 = EX2(IMAGE, DISCRETE, dataclasses.replace(SMALL, first_updates=2, learning_rate=1e-30))
-    twin = EX2(IMAGE, DISCRETE, dataclasses.replace(SMALL, first_updates=2, learning_rate=1e-30))
-    for method in (ex2, twin):
-        method.learn(images(30))
-    new = images(10, seed=1)
-    _, (pairs, noise) = twin._draws(new)  # the second step; the weights have not moved
-    x1, x2 = (twin.features[0](pairs[:8].repeat(2, 1, 1, 1)), twin.features[1](pairs))
-    bce, kl, _ = objective(
-        Discriminator.of(twin.weights, twin.shapes), x1, x2, *noise.view(2, 16, 3)
-    )
+    _, (rows, noise) = twin._draws(new)
+    x = torch.stack([net(side) for net, side in zip(twin.convolutions, rows, strict=True)])
+    bce, kl, _ = objective(Discriminator.of(twin.weights, twin.shapes), x, noise)
     (bce + 0.1 * kl).backward()
     ex2.learn(new)
     for ours, theirs in zip(ex2.parameters(), twin.parameters(), strict=True):
         assert ours.grad is not None
         torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-3, atol=1e-6)
+
+
+def test_convolutions_take_their_steps() -> None:
+    ex2 = EX2(IMAGE, DISCRETE, SMALL)
+    ex2.learn(images(30))
+    before = [p.detach().clone() for p in ex2.parameters()]
+    ex2.learn(images(30, seed=1))
+    assert all(not torch.equal(a, b) for a, b in zip(before, ex2.parameters(), strict=True))
 
 
 def test_the_image_network_has_the_published_size() -> None:
     ex2 = EX2(Box(0, 255, (4, 52, 52), np.uint8), DISCRETE, EX2Config(hidden=64, features=32))
     # Full padding: 52 → 28 → 16, eight filters; then the hidden layers of both heads.
-    assert ex2.shapes[0] == (16 * 16 * 8, 128)
-    assert ex2.shapes[1:3] == [(64, 32), (64, 32)]
-    assert ex2.shapes[-2:] == [(64, 64), (64, 1)]
+    assert ex2.shapes[0] == (2, 16 * 16 * 8, 128)
+    assert ex2.shapes[1:] == [(2, 64, 32), (2, 64, 32), (1, 64, 64), (1, 64, 1)]
     vector = EX2(VECTOR, CONTINUOUS)
-    assert vector.shapes[:5] == [(4, 32), (32, 32), (32, 64), (32, 16), (32, 16)]
+    assert vector.shapes[:3] == [(2, 4, 32), (2, 32, 32), (2, 32, 64)]
+    assert vector.shapes[3:] == [(2, 32, 16), (2, 32, 16), (1, 32, 32), (1, 32, 1)]
 
 
 def test_weights_begin_as_glorots_layer_by_layer() -> None:
-    """Two layers lie side by side in one matrix; each has its own limit √(6 / (in + out))."""
+    """Several layers lie side by side in one array; each has its own limit √(6 / (in + out))."""
     ex2 = EX2(VECTOR, CONTINUOUS)
     D = Discriminator.of(ex2.weights.detach(), ex2.shapes)
-    for encoder in (D.exemplar, D.other):
-        for W, limit in (
-            (encoder.hidden[0].W, math.sqrt(6 / (4 + 32))),
-            (encoder.hidden[1].W, math.sqrt(6 / 64)),
-            (encoder.hidden[2].W[:, :32], math.sqrt(6 / 64)),
-            (encoder.hidden[2].W[:, 32:], math.sqrt(6 / 64)),
-            (encoder.mean.W, math.sqrt(6 / 48)),
-            (encoder.log_var.W, math.sqrt(6 / 48)),
+    first, second, third = (layer.W for layer in D.encoders)
+    for e in range(2):
+        for W, ends in (
+            (first[e], 4 + 32),
+            (second[e], 32 + 32),
+            (third[e, :, :32], 32 + 32),
+            (third[e, :, 32:], 32 + 32),
+            (D.mean.W[e], 32 + 16),
+            (D.log_var.W[e], 32 + 16),
+            (D.hidden.W[0], 32 + 32),
+            (D.logit.W[0], 32 + 1),
         ):
-            assert 0.9 * limit < W.abs().max() <= limit
-    assert 0.9 * math.sqrt(6 / 64) < D.hidden.W.abs().max() <= math.sqrt(6 / 64)
-    assert 0.7 * math.sqrt(6 / 33) < D.logit.W.abs().max() <= math.sqrt(6 / 33)
+            limit = math.sqrt(6 / ends)
+            assert 0.8 * limit < W.abs().max() <= limit
+    assert not torch.equal(first[0], first[1])
     assert all(not b.any() for b in leaves(D)[1::2])
 
 

@@ -200,6 +200,20 @@ def test_a_code_is_a_row_s_own() -> None:
     assert torch.equal(method.code(obs), alone)
 
 
+def test_batch_norm_learns_in_training_and_holds_still_in_hashing() -> None:
+    method, obs = SimHash(IMAGE, ACTIONS, SMALL), images(20)
+    method.learn(batch(obs))
+
+    def steps() -> set[float]:
+        state = method.net.state_dict()
+        return {value.item() for name, value in state.items() if name.endswith("batches_tracked")}
+
+    assert steps() == {4}
+    method.reward(batch(obs))
+    method.learn(batch(obs))  # no training: every fifth batch has one
+    assert steps() == {4}
+
+
 def test_the_autoencoder_is_trained_before_the_first_hash_and_then_every_few_batches() -> None:
     config = SimHashConfig(autoencoder=True, ae_every=3, ae_updates=7)
     method, trained, scalars = SimHash(VECTOR, ACTIONS, config), [], []
@@ -291,6 +305,14 @@ def test_a_training_ends_when_five_blocks_made_no_progress(
     monkeypatch.setattr(method.net, "loss", lambda b, rows: 0 * weight.sum() + next(losses))
     monkeypatch.setattr("emi.intrinsic.simhash.binary_penalty", lambda b: torch.zeros(()))
     assert method.learn(batch(vectors(5)))["simhash/ae_updates"] == 14
+    # The penalty is part of what has to fall.
+    losses, penalties = iter([1.0] * 25), iter([0.25 - 0.01 * k for k in range(25)])
+    monkeypatch.setattr(
+        "emi.intrinsic.simhash.binary_penalty", lambda b: torch.tensor(next(penalties))
+    )
+    method.batches.zero_()
+    assert method.learn(batch(vectors(5)))["simhash/ae_updates"] == 25
+    monkeypatch.setattr("emi.intrinsic.simhash.binary_penalty", lambda b: torch.zeros(()))
     # Progress, however late, starts the wait anew; then the limit ends it, in the midst of a block.
     losses = iter([1 - 0.001 * (k // 8) for k in range(25)])
     method.batches.zero_()

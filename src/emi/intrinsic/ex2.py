@@ -69,8 +69,6 @@ CONVOLUTIONS = (Conv(16, 4, 2, padding=3), Conv(8, 4, 2, padding=3))  # "full" p
 STEPS = 64  # gradient steps whose rows and noise are drawn at once
 MAX_LOGIT = math.log((1 - 1e-5) / 1e-5)  # D is held in [1e-5, 1 − 1e-5]
 MINUS_ONE = torch.tensor(-1.0)
-# How many pairs a code is in: that of x as the exemplar, of x as the other, of the past.
-PAIRS = torch.tensor([2.0, 1.0, 1.0]).view(3, 1, 1)
 
 
 class NewestFrame(nn.Module):
@@ -90,75 +88,68 @@ class NewestFrame(nn.Module):
 
 
 class Dense(NamedTuple):
-    """One layer x W + b, or the gradient of one."""
+    """k layers x W + b side by side, or their gradient."""
 
-    W: Tensor  # [inputs, outputs]
-    b: Tensor  # [outputs]
-
-
-class Encoder(NamedTuple):
-    """x to the Gaussian of its code; the last hidden layer is [for the mean | for log σ²]."""
-
-    hidden: list[Dense]
-    mean: Dense
-    log_var: Dense
+    W: Tensor  # [k, inputs, outputs]
+    b: Tensor  # [k, 1, outputs]
 
 
 class Discriminator(NamedTuple):
-    """Views of one vector that holds all weights: Adam on one tensor is cheap."""
+    """Views of one vector that holds all weights: Adam on one tensor is cheap.
 
-    exemplar: Encoder
-    other: Encoder
+    The exemplar and the other state have an encoder each, k = 2. The last of their hidden layers
+    is [for the mean | for log σ²].
+    """
+
+    encoders: list[Dense]
+    mean: Dense
+    log_var: Dense
     hidden: Dense
     logit: Dense
 
     @classmethod
-    def of(cls, vector: Tensor, shapes: Sequence[tuple[int, int]]) -> Discriminator:
-        parts = iter(vector.split([n for i, o in shapes for n in (i * o, o)]))
-        *layers, hidden, logit = (Dense(next(parts).view(i, o), next(parts)) for i, o in shapes)
-        half = len(layers) // 2
-        first, second = (
-            Encoder(own[:-2], own[-2], own[-1]) for own in (layers[:half], layers[half:])
-        )
-        return cls(first, second, hidden, logit)
+    def of(cls, vector: Tensor, shapes: Sequence[tuple[int, int, int]]) -> Discriminator:
+        parts = iter(vector.split([n for k, i, o in shapes for n in (k * i * o, k * o)]))
+        layers = [Dense(next(parts).view(k, i, o), next(parts).view(k, 1, o)) for k, i, o in shapes]
+        return cls(layers[:-4], *layers[-4:])
 
 
-def layer_shapes(sizes: Sequence[int], features: int) -> list[tuple[int, int]]:
-    """Of a `Discriminator` whose encoders have the hidden layers `sizes`, inputs first."""
-    half = sizes[-1] // 2
-    encoder = [*pairwise(sizes), (half, features), (half, features)]
-    return [*encoder, *encoder, (2 * features, half), (half, 1)]
+def layer_shapes(sizes: Sequence[int], features: int) -> list[tuple[int, int, int]]:
+    """(k, inputs, outputs) of all layers; the encoders have the hidden layers `sizes[1:]`."""
+    h = sizes[-1] // 2
+    hidden = [(2, *pair) for pair in pairwise(sizes)]
+    return [*hidden, (2, h, features), (2, h, features), (1, 2 * features, h), (1, h, 1)]
 
 
 def tanh_layer(x: Tensor, layer: Dense) -> Tensor:
     """tanh(x W + b), as 2 σ(2u) − 1: on many CPUs `sigmoid` is several times as fast as `tanh`."""
-    a = torch.addmm(layer.b, x, layer.W, beta=2, alpha=2).sigmoid_()
+    a = torch.baddbmm(layer.b, x, layer.W, beta=2, alpha=2).sigmoid_()
     return torch.add(MINUS_ONE, a, alpha=2, out=a)
 
 
-def encode(encoder: Encoder, x: Tensor) -> tuple[list[Tensor], Tensor, Tensor]:
-    """[n, inputs] to all activations (x is the first), μ and log σ² [n, f]."""
+def encode(D: Discriminator, x: Tensor) -> tuple[list[Tensor], Tensor, Tensor]:
+    """[2, n, inputs] to all activations (x is the first), μ and log σ² [2, n, f]."""
     activations = [x]
-    for layer in encoder.hidden:
+    for layer in D.encoders:
         activations.append(tanh_layer(activations[-1], layer))
-    for_mean, for_log_var = activations[-1].chunk(2, dim=1)
+    for_mean, for_log_var = activations[-1].chunk(2, dim=2)
     return (
         activations,
-        torch.addmm(encoder.mean.b, for_mean, encoder.mean.W),
-        torch.addmm(encoder.log_var.b, for_log_var, encoder.log_var.W),
+        torch.baddbmm(D.mean.b, for_mean, D.mean.W),
+        torch.baddbmm(D.log_var.b, for_log_var, D.log_var.W),
     )
 
 
-def compare(D: Discriminator, z: Tensor) -> tuple[Tensor, Tensor]:
-    """Two codes side by side, [n, 2f], to the hidden layer [n, h] and the logit of D [n]."""
+def compare(D: Discriminator, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Codes [2, n, f] to the same side by side, the hidden layer, and the logit of D; [1, n, ·]."""
+    z = torch.cat([z[:1], z[1:]], dim=2)
     hidden = tanh_layer(z, D.hidden)
-    return hidden, torch.addmm(D.logit.b, hidden, D.logit.W).flatten()
+    return z, hidden, torch.baddbmm(D.logit.b, hidden, D.logit.W)
 
 
-def exemplar_logit(D: Discriminator, x: Tensor, other: Tensor) -> Tensor:
-    """Logit of D(x*, x) without noise, z = μ; [n, inputs] each, to [n]."""
-    means = [encode(e, rows)[1] for e, rows in ((D.exemplar, x), (D.other, other))]
-    return compare(D, torch.cat(means, dim=1))[1]
+def exemplar_logit(D: Discriminator, x: Tensor) -> Tensor:
+    """Logit of D(x, x) without noise, z = μ; [2, n, inputs] to [n]."""
+    return compare(D, encode(D, x)[1])[2].flatten()
 
 
 def novelty(logit: Tensor, bonus: Bonus) -> Tensor:
@@ -172,9 +163,9 @@ def novelty(logit: Tensor, bonus: Bonus) -> Tensor:
 
 
 def backward_dense(grad: Dense, x: Tensor, d: Tensor) -> None:
-    """Write the gradient of a layer with the inputs x, given that of its outputs, d."""
-    torch.mm(x.T, d, out=grad.W)
-    torch.sum(d, 0, out=grad.b)
+    """Write the gradient of layers with the inputs x, given that of their outputs, d."""
+    torch.bmm(x.mT, d, out=grad.W)
+    torch.sum(d, 1, keepdim=True, out=grad.b)
 
 
 def backward_tanh(d: Tensor, a: Tensor) -> Tensor:
@@ -182,86 +173,61 @@ def backward_tanh(d: Tensor, a: Tensor) -> Tensor:
     return torch.ops.aten.tanh_backward.grad_input(d, a, grad_input=d)
 
 
-def backward_encoder(
-    encoder: Encoder, grad: Encoder, activations: list[Tensor], d_mean: Tensor, d_log_var: Tensor
+def backward_encode(
+    D: Discriminator, grad: Discriminator, activations: list[Tensor], *d_heads: Tensor
 ) -> Tensor:
     """Write the gradient of `encode`; returns that of its first hidden layer before tanh."""
     d = torch.empty_like(activations[-1])
-    heads = (encoder.mean, grad.mean, d_mean), (encoder.log_var, grad.log_var, d_log_var)
-    halves = zip(activations[-1].chunk(2, dim=1), d.chunk(2, dim=1), strict=True)
-    for (layer, out, d_out), (a, d_a) in zip(heads, halves, strict=True):
+    parts = activations[-1].chunk(2, dim=2), d.chunk(2, dim=2)
+    heads = (D.mean, D.log_var), (grad.mean, grad.log_var)
+    for a, d_a, layer, out, d_out in zip(*parts, *heads, d_heads, strict=True):
         backward_dense(out, a, d_out)
-        torch.mm(d_out, layer.W.T, out=d_a)
-    for k in reversed(range(len(encoder.hidden))):
+        torch.bmm(d_out, layer.W.mT, out=d_a)
+    for k in reversed(range(len(D.encoders))):
         backward_tanh(d, activations[k + 1])
-        backward_dense(grad.hidden[k], activations[k], d)
+        backward_dense(grad.encoders[k], activations[k], d)
         if k > 0:
-            d = d @ encoder.hidden[k].W.T
+            d = torch.bmm(d, D.encoders[k].W.mT)
     return d
 
 
 class Step(NamedTuple):
     """What one gradient step saw, and the way on into what feeds the encoders."""
 
-    logit: Tensor  # [2, B], of the pairs (x, x) and (x, past)
-    kl: Tensor  # [], mean over the 2B pairs of KL(q(z|x) ‖ N(0, I)), summed over both codes
-    d_exemplar: Tensor  # [B, units], gradient of the first hidden layer before tanh
-    d_other: Tensor  # [2B, units]
+    logit: Tensor  # [2B]
+    kl: Tensor  # [], mean over the pairs of KL(q(z|x) ‖ N(0, I)), summed over both codes
+    d_first: Tensor  # [2, 2B, units], gradient of the first hidden layer before tanh
 
 
 def backward(
-    D: Discriminator,
-    grad: Discriminator,
-    exemplar: Tensor,
-    other: Tensor,
-    noise: Tensor,
-    kl_weight: float,
+    D: Discriminator, grad: Discriminator, x: Tensor, noise: Tensor, kl_weight: float
 ) -> Step:
-    """Write the gradient of BCE + kl_weight · KL; by hand, autograd takes three times as long.
+    """Write the gradient of BCE + kl_weight · KL; by hand, autograd takes twice as long.
 
-    `exemplar` [B, inputs] is x; `other` [2B, inputs] is x, then the past; `noise` is
-    [2 codes, 2 kinds of pairs, B, f]. An exemplar is encoded once for both of its pairs.
+    `x` [2, 2B, inputs]: the exemplars, twice, and beside them the same again, then the past.
+    `noise` [2, 2B, f].
     """
-    B, f = len(exemplar), noise.shape[-1]
-    a, mean, log_var = encode(D.exemplar, exemplar)
-    a_other, mean_other, log_var_other = encode(D.other, other)
-    # Codes of x as an exemplar, of x and of the past as the other: [3, B, f].
-    mean = torch.cat([mean, mean_other]).view(3, B, f)
-    log_var = torch.cat([log_var, log_var_other]).view(3, B, f)
+    _, n, _ = x.shape
+    activations, mean, log_var = encode(D, x)
     std = torch.exp(log_var / 2)
-    z = torch.empty(2, B, 2 * f, dtype=mean.dtype, device=mean.device)  # [pairs, B, two codes]
-    torch.addcmul(mean[0], std[0], noise[0], out=z[..., :f])
-    torch.addcmul(mean[1:], std[1:], noise[1], out=z[..., f:])
-    z = z.view(2 * B, 2 * f)
-    hidden, logit = compare(D, z)
+    z, hidden, logit = compare(D, torch.addcmul(mean, std, noise))
 
-    d_logit = logit.sigmoid()
-    d_logit[:B] -= 1
-    d_logit = d_logit.div_(2 * B).unsqueeze(1)
+    d_logit = torch.sigmoid(logit)
+    d_logit[:, : n // 2] -= 1
+    d_logit /= n
     backward_dense(grad.logit, hidden, d_logit)
-    d_hidden = backward_tanh(d_logit * D.logit.W.T, hidden)
+    d_hidden = backward_tanh(d_logit * D.logit.W.mT, hidden)
     backward_dense(grad.hidden, z, d_hidden)
-    d_z = (d_hidden @ D.hidden.W.T).view(2, B, 2 * f)
-
-    def to_codes(first: Tensor, second: Tensor) -> Tensor:
-        return torch.cat([first.sum(0, keepdim=True), second])
+    d_z = torch.cat(torch.bmm(d_hidden, D.hidden.W.mT).chunk(2, dim=2))
 
     # z = μ + σ ε, hence ∂z/∂μ = 1 and ∂z/∂log σ² = ½ σ ε.
-    first, second, weight = d_z[..., :f], d_z[..., f:], kl_weight / (2 * B)
-    pairs, excess = PAIRS.to(mean), std.square().sub_(1)
-    d_mean = to_codes(first, second).addcmul_(mean, pairs, value=weight)
-    d_log_var = to_codes(first * noise[0], second * noise[1])
-    d_log_var.mul_(std).addcmul_(excess, pairs, value=weight).mul_(0.5)
-    # KL = ½ Σ (μ² + σ² − log σ² − 1), mean over the 2B pairs.
-    kl = excess.sub_(log_var).addcmul_(mean, mean).sum((1, 2)) @ pairs.flatten() / (4 * B)
-
-    d_mean, d_log_var = d_mean.view(3 * B, f), d_log_var.view(3 * B, f)
-    return Step(
-        logit.view(2, B),
-        kl,
-        backward_encoder(D.exemplar, grad.exemplar, a, d_mean[:B], d_log_var[:B]),
-        backward_encoder(D.other, grad.other, a_other, d_mean[B:], d_log_var[B:]),
-    )
+    excess, weight = std.square().sub_(1), kl_weight / n
+    d_mean = torch.add(d_z, mean, alpha=weight)
+    d_log_var = d_z.mul_(noise).mul_(std).add_(excess, alpha=weight).mul_(0.5)
+    d_first = backward_encode(D, grad, activations, d_mean, d_log_var)
+    # KL = ½ Σ (μ² + σ² − log σ² − 1)
+    kl = excess.sub_(log_var).addcmul_(mean, mean).sum() / (2 * n)
+    return Step(logit.flatten(), kl, d_first)
 
 
 class EX2(nn.Module):
@@ -301,18 +267,17 @@ class EX2(nn.Module):
                 raise ValueError("use_actions needs vector observations, got images")
             self.inputs = NewestFrame(observation_space.shape)
             pixels = Pixels(self.inputs.shape)
-            nets, widths = zip(
+            nets, (width, _) = zip(
                 *(convolutions(pixels, CONVOLUTIONS, "relu", rng) for _ in range(2)), strict=True
             )
-            self.features = nn.ModuleList(nets)
-            sizes = [widths[0], 2 * h]
+            sizes = [width, 2 * h]
         else:
-            self.inputs = Flat()
-            self.features = nn.ModuleList([nn.Identity(), nn.Identity()])
+            self.inputs, nets = Flat(), ()
             width = math.prod(observation_space.shape)
             sizes = [width + (self.actions.size if config.use_actions else 0), h, h, 2 * h]
+        self.convolutions = nn.ModuleList(nets)  # the encoders' first layers, for images
         self.shapes = layer_shapes(sizes, config.features)
-        self.weights = nn.Parameter(torch.zeros(sum(i * o + o for i, o in self.shapes)))
+        self.weights = nn.Parameter(torch.zeros(sum(k * (i + 1) * o for k, i, o in self.shapes)))
         with torch.no_grad():
             self._initialise(Discriminator.of(self.weights, self.shapes), rng)
         self.pool = Pool(config.replay_size)
@@ -320,12 +285,10 @@ class EX2(nn.Module):
         self.descent = Descent(self.parameters(), config.learning_rate, rng)
 
     def _initialise(self, D: Discriminator, rng: torch.Generator) -> None:
-        """Glorot for each layer on its own, also for the two that are side by side; biases 0."""
-        matrices = [D.hidden.W, D.logit.W]
-        for encoder in (D.exemplar, D.other):
-            matrices += [encoder.mean.W, encoder.log_var.W]
-            for layer in encoder.hidden:
-                matrices += layer.W.split(self.config.hidden, dim=1)
+        """Glorot for each layer on its own, also for those that lie side by side; biases 0."""
+        matrices = [W for layer in (D.mean, D.log_var, D.hidden, D.logit) for W in layer.W]
+        for layer in D.encoders:
+            matrices += [half for W in layer.W for half in W.split(self.config.hidden, dim=1)]
         for W in matrices:
             nn.init.xavier_uniform_(W, generator=rng)
 
@@ -351,7 +314,8 @@ class EX2(nn.Module):
 
         def score(obs: Tensor, action: Tensor) -> Tensor:
             rows = self.rows(obs, action)
-            return exemplar_logit(D, *(net(rows) for net in self.features))
+            x = [net(rows) for net in self.convolutions] or [rows, rows]
+            return exemplar_logit(D, torch.stack(x))
 
         return in_pieces(score, self._device, obs, action)
 
@@ -385,26 +349,34 @@ class EX2(nn.Module):
         self.weights.grad = torch.zeros_like(self.weights)
         D = Discriminator.of(self.weights.detach(), self.shapes)
         grad = Discriminator.of(self.weights.grad, self.shapes)
-        for pairs, noise in self._draws(batch):
-            with torch.enable_grad():
-                x, other = self.features[0](pairs[: config.minibatch]), self.features[1](pairs)
-            step = backward(D, grad, x.detach(), other.detach(), noise, config.kl_weight)
-            if x.requires_grad:
-                self.features.zero_grad()
-                first, second = (e.hidden[0].W.T for e in (D.exemplar, D.other))
-                torch.autograd.backward(
-                    [x, other], [step.d_exemplar @ first, step.d_other @ second]
-                )
+        for rows, noise in self._draws(batch):
+            if self.convolutions:
+                step = self._backward_images(D, grad, rows, noise)
+            else:
+                step = backward(D, grad, rows, noise, config.kl_weight)
             self.descent.optimizer.step()
             logits.append(step.logit)
             kls.append(step.kl)
-        same, past = torch.stack(logits, dim=1)
+        same, past = torch.stack(logits).chunk(2, dim=1)
         bce = (softplus(-same).mean() + softplus(past).mean()) / 2
         accuracy = ((same > 0).float().mean() + (past <= 0).float().mean()) / 2
         return bce.item(), torch.stack(kls).mean().item(), accuracy.item()
 
+    def _backward_images(
+        self, D: Discriminator, grad: Discriminator, rows: Tensor, noise: Tensor
+    ) -> Step:
+        """As `backward`, and on into the convolutions; an exemplar passes them once."""
+        first, second = self.convolutions
+        with torch.enable_grad():
+            exemplars = first(rows[0, : self.config.minibatch])
+            x = torch.stack([exemplars.repeat(2, 1), second(rows[1])])
+        step = backward(D, grad, x.detach(), noise, self.config.kl_weight)
+        self.convolutions.zero_grad()
+        x.backward(torch.bmm(step.d_first, D.encoders[0].W.mT))
+        return step
+
     def _draws(self, batch: Transitions) -> Iterator[tuple[Tensor, Tensor]]:
-        """For each gradient step, the 2B rows x and past, and the noise of the codes."""
+        """For each gradient step, rows as `backward` takes them, [2, 2B, ...], and the noise."""
         config, rng = self.config, self.descent.generator
         left, B = config.updates if self.trained else config.first_updates, config.minibatch
         while left > 0:
@@ -413,7 +385,8 @@ class EX2(nn.Module):
             chosen = torch.randint(len(batch), (steps * B,), generator=rng).numpy()
             columns = (as_tensor(c[chosen], self._device) for c in (batch.obs, batch.action))
             x, past = self.rows(*columns), self.pool.draw(steps * B, rng).to(self._device)
-            shape = (steps, B, *x.shape[1:])
-            pairs = torch.cat([x.view(shape), past.view(shape)], dim=1)
-            noise = torch.randn(steps, 2, 2, B, config.features, generator=rng).to(self._device)
-            yield from zip(pairs, noise, strict=True)
+            shape = (steps, 1, B, *x.shape[1:])
+            x, past = x.view(shape), past.view(shape)
+            rows = torch.cat([torch.cat([x, x], dim=2), torch.cat([x, past], dim=2)], dim=1)
+            noise = torch.randn(steps, 2, 2 * B, config.features, generator=rng)
+            yield from zip(rows, noise.to(self._device), strict=True)
