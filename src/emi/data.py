@@ -31,10 +31,24 @@ FractionOrZero = Annotated[float, "in [0, 1]"]
 
 
 @dataclass(frozen=True)
+class Stacks:
+    """Stacks of frames [rows, k, *frame] that hold every frame once; read like an array."""
+
+    frames: Array  # [frames, *frame]
+    index: IntArray  # [rows, k], the frames of each row, the newest last
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def __getitem__(self, which: Any) -> Array:
+        return self.frames[self.index[which]]
+
+
+@dataclass(frozen=True)
 class Rows:
     """Rows `pool[index]`, gathered only when asked for, so that images are held in memory once."""
 
-    pool: Array  # [rows, ...]
+    pool: Array | Stacks  # [rows, ...]
     index: IntArray  # [n]
 
     def __len__(self) -> int:
@@ -126,7 +140,7 @@ class Rollout:
     that only resets is not.
     """
 
-    pool: Array  # [rows, *observation]
+    pool: Array | Stacks  # [rows, *observation]
     index: IntArray  # [time, env]
     next_index: IntArray  # [time, env]
     action: Array  # [time, env, *action], as sampled: the likelihood is that of this value

@@ -7,6 +7,7 @@ import math
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
+from emi.agent.observations import make_keeper
 from emi.agent.policy import AnyPolicy
 from emi.data import Array, Rollout, check_finite
 
@@ -32,13 +33,11 @@ def collect(
     mode = autoreset_mode(envs)
     num_envs = envs.num_envs
     length = math.ceil(steps / num_envs)
-    space = envs.single_observation_space
-    dtype = np.uint8 if space.dtype == np.uint8 else np.float32
 
     row_of = np.arange((length + 1) * num_envs).reshape(length + 1, num_envs)
-    pool = np.empty((length + 1, num_envs, *(space.shape or ())), dtype)
+    keeper = make_keeper(envs.single_observation_space, row_of.size)
     next_index = row_of[1:].copy()
-    final_obs: list[Array] = []  # true successors that no later row of the pool holds
+    spare = row_of.size  # the next row for a true successor that no later step will hold
     actions: list[Array] = []
     reward = np.zeros((length, num_envs))
     terminated = np.zeros((length, num_envs), bool)
@@ -53,7 +52,7 @@ def collect(
     obs, _ = envs.reset(seed=seed)
     for t in range(length):
         check_finite("observation", obs)  # before the policy turns it into an action
-        pool[t] = obs
+        keeper.put(row_of[t], obs, row_of[t - 1] if t > 0 else None)
         clock[t] = age
         action = act(obs)
         obs, reward[t], terminated[t], truncated[t], info = envs.step(policy.to_env(action))
@@ -74,21 +73,20 @@ def collect(
         age[which] = 0
         if mode is AutoresetMode.NEXT_STEP:
             continue
-        next_index[t, which] = row_of.size + len(final_obs) + np.arange(len(which))
-        if mode is AutoresetMode.SAME_STEP:
-            final_obs.extend(np.asarray(info["final_obs"][i], dtype) for i in which)
-        else:
-            final_obs.extend(np.array(obs[i], dtype) for i in which)
+        same_step = mode is AutoresetMode.SAME_STEP
+        last = (
+            np.stack([np.asarray(info["final_obs"][i]) for i in which]) if same_step else obs[which]
+        )
+        check_finite("observation", last)
+        next_index[t, which] = spare + np.arange(len(which))
+        spare += len(which)
+        keeper.put(next_index[t, which], last, row_of[t, which])
+        if mode is AutoresetMode.DISABLED:
             obs, _ = envs.reset(options={"reset_mask": ended})
     check_finite("observation", obs)
-    pool[length] = obs
-
-    rows = pool.reshape(-1, *pool.shape[2:])
-    if final_obs:
-        check_finite("observation", np.stack(final_obs))
-        rows = np.concatenate([rows, np.stack(final_obs)])
+    keeper.put(row_of[length], obs, row_of[length - 1])
     return Rollout(
-        pool=rows,
+        pool=keeper.pool(),
         index=row_of[:-1],
         next_index=next_index,
         action=np.stack(actions),
