@@ -72,7 +72,7 @@ def test_the_sizes_of_the_original() -> None:
     assert [sizes[i] for i in (0, 3, 6)] == [(96, 24, 24), (96, 11, 11), (96, 5, 5)]
     assert sizes[-1] == (512,)
     # Batch-norm also before the sigmoid: it keeps bits from being the same for all states.
-    assert [type(layer).__name__ for layer in net.encoder[-2:]] == ["BatchNorm1d", "Sigmoid"]
+    assert [type(layer).__name__ for layer in list(net.encoder)[-2:]] == ["BatchNorm1d", "Sigmoid"]
 
 
 def test_the_loss_of_an_image_is_that_of_its_own_pixels() -> None:

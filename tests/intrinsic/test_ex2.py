@@ -46,7 +46,7 @@ def images(n: int, seed: int = 0) -> Transitions:
 
 def leaves(D: Discriminator) -> list[Tensor]:
     """All weights of a discriminator."""
-    layers = (*D.encoders, D.mean, D.log_var, D.hidden, D.logit)
+    layers = (*D.trunk, D.branch, D.code, D.hidden, D.logit)
     return [tensor for layer in layers for tensor in layer]
 
 
@@ -54,14 +54,12 @@ def objective(D: Discriminator, x: Tensor, noise: Tensor) -> tuple[Tensor, Tenso
     """The loss as the paper has it, one row per pair, the first half (x, x); BCE, KL, logits."""
 
     def encode(e: int, rows: Tensor) -> tuple[Tensor, Tensor]:
-        *hidden, last = D.encoders
-        for W, b in hidden:
+        for W, b in D.trunk:
             rows = torch.tanh(rows @ W[e] + b[e])
-        h = last.W.shape[2] // 2
-        for_mean = torch.tanh(rows @ last.W[e, :, :h] + last.b[e, :, :h])
-        for_log_var = torch.tanh(rows @ last.W[e, :, h:] + last.b[e, :, h:])
-        mean = for_mean @ D.mean.W[e] + D.mean.b[e]
-        log_var = for_log_var @ D.log_var.W[e] + D.log_var.b[e]
+        mean, log_var = (
+            torch.tanh(rows @ D.branch.W[k] + D.branch.b[k]) @ D.code.W[k] + D.code.b[k]
+            for k in (e, e + 2)
+        )
         kl = 0.5 * (mean**2 + torch.exp(log_var) - log_var - 1).sum(1)
         return mean + torch.exp(log_var / 2) * noise[e], kl
 
@@ -73,12 +71,12 @@ def objective(D: Discriminator, x: Tensor, noise: Tensor) -> tuple[Tensor, Tenso
     return bce, (kl[0] + kl[1]).mean(), logit
 
 
-@pytest.mark.parametrize("sizes", [[5, 6, 6, 12], [7, 12]])  # as for vectors, as after convolutions
+@pytest.mark.parametrize("sizes", [[5, 6, 6], [7]])  # as for vectors, as after convolutions
 @pytest.mark.parametrize("B", [1, 4])
 def test_the_gradient_by_hand_is_autograds(sizes: list[int], B: int) -> None:
     f, kl_weight = 3, 0.3
     rng = torch.Generator().manual_seed(0)
-    shapes = layer_shapes(sizes, f)
+    shapes = layer_shapes(sizes, 6, f)
     count = sum(k * (i + 1) * o for k, i, o in shapes)
     vector = torch.randn(count, generator=rng, dtype=torch.float64)
     x = torch.randn(2, 2 * B, sizes[0], generator=rng, dtype=torch.float64)
@@ -91,18 +89,20 @@ def test_the_gradient_by_hand_is_autograds(sizes: list[int], B: int) -> None:
 
     grad = torch.full_like(vector, math.nan)  # nothing is left unwritten
     plain, written = Discriminator.of(vector, shapes), Discriminator.of(grad, shapes)
-    step = backward(plain, written, x, noise, kl_weight)
+    with torch.no_grad():
+        step = backward(plain, written, leaf, noise, kl_weight)
+        assert backward(plain, written, x, noise, kl_weight).d_x is None  # not asked for
     for ours, theirs in zip(leaves(written), expected, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-9)
     torch.testing.assert_close(step.logit, logit.detach())
     torch.testing.assert_close(step.kl, kl.detach())
     # The way into what feeds the encoders.
-    torch.testing.assert_close(step.d_first @ plain.encoders[0].W.mT, d_x, rtol=1e-6, atol=1e-9)
+    torch.testing.assert_close(step.d_x, d_x, rtol=1e-6, atol=1e-9)
 
 
 def test_every_weight_is_a_place_of_its_own() -> None:
     """Two encoders with separate weights: nothing is shared, nothing is left over."""
-    shapes = layer_shapes([5, 6, 6, 12], 3)
+    shapes = layer_shapes([5, 6, 6], 6, 3)
     vector = torch.zeros(sum(k * (i + 1) * o for k, i, o in shapes))
     for tensor in leaves(Discriminator.of(vector, shapes)):
         tensor += 1
@@ -381,33 +381,22 @@ def test_convolutions_take_their_steps() -> None:
 
 def test_the_image_network_has_the_published_size() -> None:
     ex2 = EX2(Box(0, 255, (4, 52, 52), np.uint8), DISCRETE, EX2Config(hidden=64, features=32))
-    # Full padding: 52 → 28 → 16, eight filters; then the hidden layers of both heads.
-    assert ex2.shapes[0] == (2, 16 * 16 * 8, 128)
-    assert ex2.shapes[1:] == [(2, 64, 32), (2, 64, 32), (1, 64, 64), (1, 64, 1)]
+    # Full padding: 52 → 28 → 16, eight filters; then the hidden layers of all four branches.
+    assert ex2.shapes == [(4, 16 * 16 * 8, 64), (4, 64, 32), (1, 64, 64), (1, 64, 1)]
     vector = EX2(VECTOR, CONTINUOUS)
-    assert vector.shapes[:3] == [(2, 4, 32), (2, 32, 32), (2, 32, 64)]
-    assert vector.shapes[3:] == [(2, 32, 16), (2, 32, 16), (1, 32, 32), (1, 32, 1)]
+    assert vector.shapes[:3] == [(2, 4, 32), (2, 32, 32), (4, 32, 32)]
+    assert vector.shapes[3:] == [(4, 32, 16), (1, 32, 32), (1, 32, 1)]
 
 
 def test_weights_begin_as_glorots_layer_by_layer() -> None:
     """Several layers lie side by side in one array; each has its own limit √(6 / (in + out))."""
     ex2 = EX2(VECTOR, CONTINUOUS)
     D = Discriminator.of(ex2.weights.detach(), ex2.shapes)
-    first, second, third = (layer.W for layer in D.encoders)
-    for e in range(2):
-        for W, ends in (
-            (first[e], 4 + 32),
-            (second[e], 32 + 32),
-            (third[e, :, :32], 32 + 32),
-            (third[e, :, 32:], 32 + 32),
-            (D.mean.W[e], 32 + 16),
-            (D.log_var.W[e], 32 + 16),
-            (D.hidden.W[0], 32 + 32),
-            (D.logit.W[0], 32 + 1),
-        ):
-            limit = math.sqrt(6 / ends)
+    for layer in leaves(D)[::2]:
+        for W in layer:
+            limit = math.sqrt(6 / sum(W.shape))
             assert 0.8 * limit < W.abs().max() <= limit
-    assert not torch.equal(first[0], first[1])
+        assert len(layer.unique(dim=0)) == len(layer)  # each drawn for itself
     assert all(not b.any() for b in leaves(D)[1::2])
 
 

@@ -52,7 +52,7 @@ def test_a_panel_shows_seeds_mean_band_and_the_papers_value(
     results: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     figures: list[Figure] = []
-    monkeypatch.setattr(curves, "_save", lambda figure, stem: figures.append(figure) or [])
+    monkeypatch.setattr(curves, "save_figure", lambda figure, stem: figures.append(figure) or [])
     main(["draw", str(results)])
     panels = figures[0].axes
     assert [panel.get_title() for panel in panels] == [

@@ -65,6 +65,7 @@ def test_the_papers_values_have_an_order_and_a_title() -> None:
         "icm": 1.4,
         "rnd": 3.4,
         "ae-simhash": 0.5,
+        "simhash": 0.5,
         "vime": 98.0,
         "trpo": 0.0,
     }

@@ -97,13 +97,13 @@ class Dense(NamedTuple):
 class Discriminator(NamedTuple):
     """Views of one vector that holds all weights: Adam on one tensor is cheap.
 
-    The exemplar and the other state have an encoder each, k = 2. The last of their hidden layers
-    is [for the mean | for log σ²].
+    The exemplar and the other state have an encoder each, k = 2. It ends in a branch for the mean
+    and one for log σ², hence k = 4: both means, then both log σ².
     """
 
-    encoders: list[Dense]
-    mean: Dense
-    log_var: Dense
+    trunk: list[Dense]
+    branch: Dense
+    code: Dense
     hidden: Dense
     logit: Dense
 
@@ -114,11 +114,10 @@ class Discriminator(NamedTuple):
         return cls(layers[:-4], *layers[-4:])
 
 
-def layer_shapes(sizes: Sequence[int], features: int) -> list[tuple[int, int, int]]:
-    """(k, inputs, outputs) of all layers; the encoders have the hidden layers `sizes[1:]`."""
-    h = sizes[-1] // 2
-    hidden = [(2, *pair) for pair in pairwise(sizes)]
-    return [*hidden, (2, h, features), (2, h, features), (1, 2 * features, h), (1, h, 1)]
+def layer_shapes(sizes: Sequence[int], h: int, f: int) -> list[tuple[int, int, int]]:
+    """(k, inputs, outputs) of all layers; `sizes` are those of the trunk, its inputs first."""
+    trunk = [(2, *pair) for pair in pairwise(sizes)]
+    return [*trunk, (4, sizes[-1], h), (4, h, f), (1, 2 * f, h), (1, h, 1)]
 
 
 def tanh_layer(x: Tensor, layer: Dense) -> Tensor:
@@ -127,17 +126,24 @@ def tanh_layer(x: Tensor, layer: Dense) -> Tensor:
     return torch.add(MINUS_ONE, a, alpha=2, out=a)
 
 
-def encode(D: Discriminator, x: Tensor) -> tuple[list[Tensor], Tensor, Tensor]:
-    """[2, n, inputs] to all activations (x is the first), μ and log σ² [2, n, f]."""
-    activations = [x]
-    for layer in D.encoders:
-        activations.append(tanh_layer(activations[-1], layer))
-    for_mean, for_log_var = activations[-1].chunk(2, dim=2)
-    return (
-        activations,
-        torch.baddbmm(D.mean.b, for_mean, D.mean.W),
-        torch.baddbmm(D.log_var.b, for_log_var, D.log_var.W),
-    )
+class Encoded(NamedTuple):
+    """All activations of the encoders, and what they make."""
+
+    trunk: list[Tensor]  # [2, n, ·] each, the inputs first
+    fork: Tensor  # [4, n, ·], the last of these, once for each branch
+    branch: Tensor  # [4, n, h]
+    code: Tensor  # [2, 2, n, f]: μ of both, then log σ² of both
+
+
+def encode(D: Discriminator, x: Tensor) -> Encoded:
+    """[2, n, inputs] to the Gaussians of both codes."""
+    trunk = [x]
+    for layer in D.trunk:
+        trunk.append(tanh_layer(trunk[-1], layer))
+    fork = torch.cat([trunk[-1], trunk[-1]])
+    branch = tanh_layer(fork, D.branch)
+    code = torch.baddbmm(D.code.b, branch, D.code.W)
+    return Encoded(trunk, fork, branch, code.view(2, *x.shape[:2], -1))
 
 
 def compare(D: Discriminator, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -149,7 +155,7 @@ def compare(D: Discriminator, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 def exemplar_logit(D: Discriminator, x: Tensor) -> Tensor:
     """Logit of D(x, x) without noise, z = μ; [2, n, inputs] to [n]."""
-    return compare(D, encode(D, x)[1])[2].flatten()
+    return compare(D, encode(D, x).code[0])[2].flatten()
 
 
 def novelty(logit: Tensor, bonus: Bonus) -> Tensor:
@@ -173,30 +179,12 @@ def backward_tanh(d: Tensor, a: Tensor) -> Tensor:
     return torch.ops.aten.tanh_backward.grad_input(d, a, grad_input=d)
 
 
-def backward_encode(
-    D: Discriminator, grad: Discriminator, activations: list[Tensor], *d_heads: Tensor
-) -> Tensor:
-    """Write the gradient of `encode`; returns that of its first hidden layer before tanh."""
-    d = torch.empty_like(activations[-1])
-    parts = activations[-1].chunk(2, dim=2), d.chunk(2, dim=2)
-    heads = (D.mean, D.log_var), (grad.mean, grad.log_var)
-    for a, d_a, layer, out, d_out in zip(*parts, *heads, d_heads, strict=True):
-        backward_dense(out, a, d_out)
-        torch.bmm(d_out, layer.W.mT, out=d_a)
-    for k in reversed(range(len(D.encoders))):
-        backward_tanh(d, activations[k + 1])
-        backward_dense(grad.encoders[k], activations[k], d)
-        if k > 0:
-            d = torch.bmm(d, D.encoders[k].W.mT)
-    return d
-
-
 class Step(NamedTuple):
     """What one gradient step saw, and the way on into what feeds the encoders."""
 
     logit: Tensor  # [2B]
     kl: Tensor  # [], mean over the pairs of KL(q(z|x) ‖ N(0, I)), summed over both codes
-    d_first: Tensor  # [2, 2B, units], gradient of the first hidden layer before tanh
+    d_x: Tensor | None  # [2, 2B, inputs], if x requires a gradient
 
 
 def backward(
@@ -207,27 +195,40 @@ def backward(
     `x` [2, 2B, inputs]: the exemplars, twice, and beside them the same again, then the past.
     `noise` [2, 2B, f].
     """
-    _, n, _ = x.shape
-    activations, mean, log_var = encode(D, x)
-    std = torch.exp(log_var / 2)
-    z, hidden, logit = compare(D, torch.addcmul(mean, std, noise))
+    n, weight = x.shape[1], kl_weight / x.shape[1]
+    trunk, fork, branch, code = encode(D, x)
+    mean, log_var = code.unbind()
+    std = (log_var / 2).exp_()
+    spread = std * noise
+    z, hidden, logit = compare(D, mean + spread)
 
-    d_logit = torch.sigmoid(logit)
-    d_logit[:, : n // 2] -= 1
-    d_logit /= n
+    d_logit = logit.sigmoid()
+    d_logit[:, : n // 2].sub_(1)
+    d_logit.div_(n)
     backward_dense(grad.logit, hidden, d_logit)
-    d_hidden = backward_tanh(d_logit * D.logit.W.mT, hidden)
-    backward_dense(grad.hidden, z, d_hidden)
-    d_z = torch.cat(torch.bmm(d_hidden, D.hidden.W.mT).chunk(2, dim=2))
+    d = backward_tanh(d_logit * D.logit.W.mT, hidden)
+    backward_dense(grad.hidden, z, d)
+    d_z = torch.bmm(d, D.hidden.W.mT).view(n, 2, -1).transpose(0, 1)
 
     # z = μ + σ ε, hence ∂z/∂μ = 1 and ∂z/∂log σ² = ½ σ ε.
-    excess, weight = std.square().sub_(1), kl_weight / n
-    d_mean = torch.add(d_z, mean, alpha=weight)
-    d_log_var = d_z.mul_(noise).mul_(std).add_(excess, alpha=weight).mul_(0.5)
-    d_first = backward_encode(D, grad, activations, d_mean, d_log_var)
-    # KL = ½ Σ (μ² + σ² − log σ² − 1)
+    # KL = ½ Σ (μ² + σ² − log σ² − 1), hence ∂KL/∂μ = μ and ∂KL/∂log σ² = ½ (σ² − 1).
+    excess = std.square_().sub_(1)
+    d_code = torch.empty_like(code)
+    torch.add(d_z, mean, alpha=weight, out=d_code[0])
+    torch.addcmul(excess * (weight / 2), d_z, spread, value=0.5, out=d_code[1])
     kl = excess.sub_(log_var).addcmul_(mean, mean).sum() / (2 * n)
-    return Step(logit.flatten(), kl, d_first)
+
+    d = d_code.view(4, n, -1)
+    backward_dense(grad.code, branch, d)
+    d = backward_tanh(torch.bmm(d, D.code.W.mT), branch)
+    backward_dense(grad.branch, fork, d)
+    d = torch.bmm(d, D.branch.W.mT).view(2, 2, n, -1).sum(0)
+    for k in reversed(range(len(D.trunk))):
+        backward_tanh(d, trunk[k + 1])
+        backward_dense(grad.trunk[k], trunk[k], d)
+        if k > 0 or x.requires_grad:
+            d = torch.bmm(d, D.trunk[k].W.mT)
+    return Step(logit.flatten(), kl, d if x.requires_grad else None)
 
 
 class EX2(nn.Module):
@@ -270,27 +271,21 @@ class EX2(nn.Module):
             nets, (width, _) = zip(
                 *(convolutions(pixels, CONVOLUTIONS, "relu", rng) for _ in range(2)), strict=True
             )
-            sizes = [width, 2 * h]
+            sizes = [width]
         else:
             self.inputs, nets = Flat(), ()
             width = math.prod(observation_space.shape)
-            sizes = [width + (self.actions.size if config.use_actions else 0), h, h, 2 * h]
+            sizes = [width + (self.actions.size if config.use_actions else 0), h, h]
         self.convolutions = nn.ModuleList(nets)  # the encoders' first layers, for images
-        self.shapes = layer_shapes(sizes, config.features)
+        self.shapes = layer_shapes(sizes, h, config.features)
         self.weights = nn.Parameter(torch.zeros(sum(k * (i + 1) * o for k, i, o in self.shapes)))
         with torch.no_grad():
-            self._initialise(Discriminator.of(self.weights, self.shapes), rng)
+            D = Discriminator.of(self.weights, self.shapes)
+            for W in (W for layer in (*D.trunk, *D[1:]) for W in layer.W):
+                nn.init.xavier_uniform_(W, generator=rng)
         self.pool = Pool(config.replay_size)
         self.register_buffer("trained", torch.tensor(False))
         self.descent = Descent(self.parameters(), config.learning_rate, rng)
-
-    def _initialise(self, D: Discriminator, rng: torch.Generator) -> None:
-        """Glorot for each layer on its own, also for those that lie side by side; biases 0."""
-        matrices = [W for layer in (D.mean, D.log_var, D.hidden, D.logit) for W in layer.W]
-        for layer in D.encoders:
-            matrices += [half for W in layer.W for half in W.split(self.config.hidden, dim=1)]
-        for W in matrices:
-            nn.init.xavier_uniform_(W, generator=rng)
 
     @property
     def learns_first(self) -> bool:
@@ -354,7 +349,7 @@ class EX2(nn.Module):
                 step = self._backward_images(D, grad, rows, noise)
             else:
                 step = backward(D, grad, rows, noise, config.kl_weight)
-            self.descent.optimizer.step()
+            self.descent.update()
             logits.append(step.logit)
             kls.append(step.kl)
         same, past = torch.stack(logits).chunk(2, dim=1)
@@ -370,9 +365,9 @@ class EX2(nn.Module):
         with torch.enable_grad():
             exemplars = first(rows[0, : self.config.minibatch])
             x = torch.stack([exemplars.repeat(2, 1), second(rows[1])])
-        step = backward(D, grad, x.detach(), noise, self.config.kl_weight)
+        step = backward(D, grad, x, noise, self.config.kl_weight)
         self.convolutions.zero_grad()
-        x.backward(torch.bmm(step.d_first, D.encoders[0].W.mT))
+        x.backward(step.d_x)
         return step
 
     def _draws(self, batch: Transitions) -> Iterator[tuple[Tensor, Tensor]]:
@@ -385,8 +380,7 @@ class EX2(nn.Module):
             chosen = torch.randint(len(batch), (steps * B,), generator=rng).numpy()
             columns = (as_tensor(c[chosen], self._device) for c in (batch.obs, batch.action))
             x, past = self.rows(*columns), self.pool.draw(steps * B, rng).to(self._device)
-            shape = (steps, 1, B, *x.shape[1:])
-            x, past = x.view(shape), past.view(shape)
-            rows = torch.cat([torch.cat([x, x], dim=2), torch.cat([x, past], dim=2)], dim=1)
+            x, past = (part.view(steps, B, *part.shape[1:]) for part in (x, past))
+            rows = torch.stack([x, x, x, past], dim=1).view(steps, 2, 2 * B, *x.shape[2:])
             noise = torch.randn(steps, 2, 2 * B, config.features, generator=rng)
             yield from zip(rows, noise.to(self._device), strict=True)

@@ -312,7 +312,7 @@ class VIME(nn.Module):
         squares = []
         for part in zip(*parts, strict=True):
             self.phi.grad, error = self.loss_gradient(*part)
-            self.descent.optimizer.step()
+            self.descent.update()
             squares.append(error)
         sd, entries = config.likelihood_sd, config.minibatch * self.sizes[-1]
         nll = torch.stack(squares).mean().item() / (2 * sd**2 * config.samples)

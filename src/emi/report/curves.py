@@ -1,5 +1,6 @@
 """The learning-curve figure: one panel per method, every seed visible, the paper's value dashed."""
 
+from itertools import accumulate
 from pathlib import Path
 
 import matplotlib as mpl
@@ -16,31 +17,33 @@ from emi.report.statistics import bootstrap_band, on_common_steps
 
 BLUE, ORANGE, GREY = "#0072B2", "#D55E00", "#555555"  # of Okabe and Ito's colour-blind safe set
 PANEL_INCHES = (3.0, 2.9)
+MOST_COLUMNS = 4
 
 
 def draw_learning_curves(grid: dict[str, dict[str, list[Run]]], stem: Path) -> list[Path]:
-    """Writes `stem`.png and `stem`.svg: a row per environment, a column per method."""
-    columns = max(len(methods) for methods in grid.values())
+    """Writes `stem`.png and `stem`.svg: a panel per method, new rows for each environment."""
+    columns = min(MOST_COLUMNS, max(len(methods) for methods in grid.values()))
+    rows = [-(-len(methods) // columns) for methods in grid.values()]
     figure = Figure(
-        figsize=(PANEL_INCHES[0] * columns, PANEL_INCHES[1] * len(grid)), layout="constrained"
+        figsize=(PANEL_INCHES[0] * columns, PANEL_INCHES[1] * sum(rows)), layout="constrained"
     )
     FigureCanvasAgg(figure)
-    for row, (env, methods) in enumerate(grid.items()):
+    for above, (env, methods) in zip(accumulate([0, *rows]), grid.items(), strict=False):
         first = None
-        for column, (method, runs) in enumerate(methods.items()):
-            index = row * columns + column + 1
-            panel = figure.add_subplot(len(grid), columns, index, sharey=first)
+        for place, (method, runs) in enumerate(methods.items()):
+            index = above * columns + place + 1
+            panel = figure.add_subplot(sum(rows), columns, index, sharey=first)
             first = first or panel
             paper = PAPER.get(env, PaperValues()).returns.get(method)
             _draw_panel(panel, runs, paper)
             plural = "" if len(runs) == 1 else "s"
             panel.set_title(f"{TITLES.get(method, method)}, {len(runs)} seed{plural}", fontsize=10)
-            if column == 0:
+            if place % columns == 0:
                 panel.set_ylabel(f"{env}\nreturn")
             else:
                 panel.tick_params(labelleft=False)
     _add_legend(figure)
-    return _save(figure, stem)
+    return save_figure(figure, stem)
 
 
 def _draw_panel(panel: Axes, runs: list[Run], paper: float | None) -> None:
@@ -87,7 +90,7 @@ def _add_legend(figure: Figure) -> None:
     )
 
 
-def _save(figure: Figure, stem: Path) -> list[Path]:
+def save_figure(figure: Figure, stem: Path) -> list[Path]:
     png, svg = stem.with_suffix(".png"), stem.with_suffix(".svg")
     # Without a date and with a fixed salt for ids, the same runs give the same bytes.
     figure.savefig(png, dpi=150, metadata={"Software": None})

@@ -35,7 +35,8 @@ PAPER: Mapping[str, PaperValues] = {
             "ex2": 153.7,
             "icm": 1.4,
             "rnd": 3.4,
-            "ae-simhash": 0.5,
+            "ae-simhash": 0.5,  # as the column is called
+            "simhash": 0.5,  # what it is: #Exploration has no autoencoder on vectors
             "vime": 98.0,
             "trpo": 0.0,
         },

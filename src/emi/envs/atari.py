@@ -1,0 +1,276 @@
+"""Atari 2600 games as the paper plays them: the newest four frames in grey, 52×52.
+
+An action lasts four frames; an observation shows the brighter of the last two at every pixel, the
+whole screen shrunk by averaging areas. Rewards are the game's own points. Episodes end when the
+game is over, else after 4,500 actions; a lost life does not end one. Nothing is random: no sticky
+actions, no idle start, no FIRE pressed for the player (EMI, section 5 and supplement, section 1;
+what the paper leaves open is as in the authors' atari_wrappers.py). The games come with ale-py.
+"""
+
+import difflib
+import os
+from pathlib import Path
+from typing import Any, cast
+
+import gymnasium as gym
+import numpy as np
+import numpy.typing as npt
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+
+try:
+    import ale_py
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError("Atari games need ale-py: pip install 'emi-rl[atari]'") from error
+
+Images = npt.NDArray[np.uint8]
+Flags = npt.NDArray[np.bool_]
+
+ATARI_PREFIX = "atari:"
+HORIZON = 4_500
+FRAME_SKIP = 4
+STACK = 4
+SIZE = 52
+FRAMES_PER_SECOND = 60
+
+# ale-py stops before it looks at the last frame of an episode that it cuts itself: frames are
+# never to run out there, episodes are cut here.
+NO_FRAME_LIMIT = 2**30
+
+# Any seed makes ale-py load the game again, and its value decides nothing: see `start_games`.
+LOAD_AGAIN = 0
+
+# ale-py writes its own autoreset mode into the dictionary that every VectorEnv shares, where any
+# environment that does not say how it resets would seem to say so. This gives it one of its own.
+ale_py.AtariVectorEnv.metadata = {}
+
+
+def make_atari(name: str, num_envs: int = 1, threads: int | None = None) -> "AtariVectorEnv":
+    """Make `num_envs` copies of a game, named as Gymnasium names it: "Freeway" or "atari:Pong"."""
+    return AtariVectorEnv(name.removeprefix(ATARI_PREFIX), num_envs, threads)
+
+
+def rom_of(game: str) -> str:
+    """The file name ale-py gives a game: "montezuma_revenge" for "MontezumaRevenge"."""
+    registered = [spec for spec in gym.registry.values() if spec.namespace == "ALE"]
+    roms: dict[str, str] = {spec.name: spec.kwargs["game"] for spec in registered}
+    if game in roms:
+        return roms[game]
+    # Compared without case, so that 'pong' is found as well.
+    names = {known.lower(): known for known in roms}
+    close = difflib.get_close_matches(game.lower(), names, n=1)
+    hint = f": did you mean '{ATARI_PREFIX}{names[close[0]]}'?" if close else " in ale-py."
+    raise ValueError(f"unknown Atari game {game!r}{hint}")
+
+
+def load_games(game: str, num_envs: int, threads: int) -> ale_py.AtariVectorEnv:
+    """Emulators that never start an episode by themselves, as long as ended ones are reset."""
+    return ale_py.AtariVectorEnv(
+        rom_of(game),
+        num_envs,
+        num_threads=threads,
+        max_num_frames_per_episode=NO_FRAME_LIMIT,
+        repeat_action_probability=0.0,
+        full_action_space=False,
+        # Episodes are started again here and not in ale-py, for one way of ending and starting.
+        autoreset_mode=AutoresetMode.NEXT_STEP,
+        img_height=SIZE,
+        img_width=SIZE,
+        grayscale=True,
+        stack_num=STACK,
+        frameskip=FRAME_SKIP,
+        maxpool=True,
+        noop_max=0,
+        episodic_life=False,
+        reward_clipping=False,
+        use_fire_reset=False,
+    )
+
+
+def start_games(games: ale_py.AtariVectorEnv, mask: Flags, *, load: bool) -> Images:
+    """Start episodes where `mask` [n] is true; all present observations [n, 4, 52, 52].
+
+    Pressing RESET leaves traces of what was played before in some games, Solaris among them.
+    Loading the game again leaves none, but takes as long as 300 steps.
+    """
+    seeds = np.full(np.count_nonzero(mask), LOAD_AGAIN) if load else None
+    obs, _ = games.reset(seed=seeds, options={"reset_mask": mask})
+    return obs
+
+
+class AtariVectorEnv(VectorEnv[Images, npt.NDArray[Any], Any]):
+    """`num_envs` copies of one game, played in ale-py's C++ threads.
+
+    An environment that ends is reset within the same step: the returned observation is the first
+    of the next episode, `info["final_obs"][i]` the last of the ended one. Results depend on the
+    actions since the last `reset(seed=…)` only: not on `threads`, on the seed's value, or for one
+    environment on its neighbours. Where the game itself is over, ale-py looks no more at the
+    frames after the last complete action: the newest frame of that last observation is older.
+    """
+
+    metadata: dict[str, Any] = {"autoreset_mode": AutoresetMode.SAME_STEP}  # noqa: RUF012
+
+    def __init__(
+        self,
+        game: str,
+        num_envs: int = 1,
+        threads: int | None = None,
+        max_episode_steps: int = HORIZON,
+    ) -> None:
+        """`game` as in "MontezumaRevenge"; `threads` bounds the pool (default: all cores)."""
+        self.num_envs = num_envs
+        self._games: Any = load_games(game, num_envs, min(threads or os.cpu_count() or 1, num_envs))
+        self.single_observation_space = spaces.Box(0, 255, (STACK, SIZE, SIZE), np.uint8)
+        self.single_action_space = self._games.single_action_space
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        self._max_episode_steps = max_episode_steps
+        self._ages = np.zeros(num_envs, dtype=np.int64)  # steps taken in the present episodes
+        self._started = False
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Images, dict[str, Any]]:
+        """Start new episodes, in all environments or where `options["reset_mask"]` is true.
+
+        With a seed, whichever, the games are as if just switched on.
+        """
+        super().reset(seed=seed)
+        everywhere = np.ones(self.num_envs, dtype=np.bool_)
+        mask = np.asarray((options or {}).get("reset_mask", everywhere))
+        if mask.shape != (self.num_envs,) or mask.dtype != np.bool_:
+            raise ValueError(
+                f"reset_mask needs one boolean per environment ({self.num_envs}), "
+                f"got {mask.dtype} of shape {mask.shape}."
+            )
+        if not self._started and not mask.all():
+            raise gym.error.ResetNeeded("the first reset() must be of all environments.")
+        self._started = True
+        self._ages[mask] = 0
+        return start_games(self._games, mask, load=seed is not None), {}
+
+    def step(
+        self, actions: npt.NDArray[Any]
+    ) -> tuple[Images, npt.NDArray[np.float64], Flags, Flags, dict[str, Any]]:
+        """Play one action in each environment for four frames; actions [num_envs]."""
+        if not self._started:
+            raise gym.error.ResetNeeded("call reset() before the first step().")
+        obs, points, terminated, _, _ = self._games.step(self._checked(actions))
+        self._ages += 1
+        truncated = (self._ages >= self._max_episode_steps) & ~terminated
+        info: dict[str, Any] = {}
+        ended = terminated | truncated
+        if ended.any():
+            final_obs = np.full(self.num_envs, None, dtype=object)
+            for i in np.flatnonzero(ended):
+                final_obs[i] = obs[i]
+            info = {
+                "final_obs": final_obs,
+                "_final_obs": ended,
+                "final_info": {},
+                "_final_info": ended.copy(),
+            }
+            self._ages[ended] = 0
+            obs = start_games(self._games, ended, load=False)
+        return obs, points.astype(np.float64), terminated, truncated, info
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """Stop the threads, which end with the emulators."""
+        self._games = None
+        self._started = False
+
+    def _checked(self, actions: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+        """The actions, if they are ones of this game: others would block ale-py for ever."""
+        actions = np.asarray(actions)
+        if actions.shape != (self.num_envs,):
+            raise ValueError(f"actions must have shape ({self.num_envs},), got {actions.shape}.")
+        if actions.dtype.kind not in "iu":
+            raise ValueError(f"actions must be whole numbers, got {actions.dtype}.")
+        last = self._games.single_action_space.n - 1
+        if actions.min() < 0 or actions.max() > last:
+            raise ValueError(f"actions must be from 0 to {last}, got {actions.tolist()}.")
+        return actions.astype(np.int64)
+
+
+class AtariEnv(gym.Env[Images, Any]):
+    """One game behind Gymnasium's single-environment interface, and its screen in colour.
+
+    It is environment 0 of an `AtariVectorEnv`, bit by bit.
+    """
+
+    metadata: dict[str, Any] = {  # noqa: RUF012
+        "render_modes": ["rgb_array"],
+        "render_fps": FRAMES_PER_SECOND // FRAME_SKIP,
+    }
+
+    def __init__(
+        self, game: str, render_mode: str | None = None, max_episode_steps: int = HORIZON
+    ) -> None:
+        if render_mode not in (None, "rgb_array"):
+            raise ValueError(f"render_mode must be None or 'rgb_array', got {render_mode!r}.")
+        self.render_mode = render_mode
+        self._games: Any = load_games(game, num_envs=1, threads=1)
+        self._screen = None if render_mode is None else Screen(rom_of(game))
+        self.observation_space = spaces.Box(0, 255, (STACK, SIZE, SIZE), np.uint8)
+        self.action_space = self._games.single_action_space
+        self._max_episode_steps = max_episode_steps
+        self._elapsed = 0
+        self._playing = False
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Images, dict[str, Any]]:
+        """Start a new episode; with a seed, whichever, the game is as if just switched on."""
+        super().reset(seed=seed)
+        self._elapsed, self._playing = 0, True
+        if self._screen is not None:
+            self._screen.start(load=seed is not None)
+        return start_games(self._games, np.array([True]), load=seed is not None)[0], {}
+
+    def step(self, action: Any) -> tuple[Images, float, bool, bool, dict[str, Any]]:
+        """Play one action for four frames."""
+        if not self._playing:
+            raise gym.error.ResetNeeded("call reset() before step().")
+        if not self.action_space.contains(action):
+            raise ValueError(f"action must be one of {self.action_space}, got {action!r}.")
+        if self._screen is not None:
+            self._screen.play(int(action))
+        obs, points, over, _, _ = self._games.step(np.array([action], dtype=np.int64))
+        self._elapsed += 1
+        terminated = bool(over[0])
+        truncated = self._elapsed >= self._max_episode_steps and not terminated
+        self._playing = not (terminated or truncated)
+        return obs[0], float(points[0]), terminated, truncated, {}
+
+    def render(self) -> Images | None:
+        """The screen [210, 160, 3], or None without a render mode."""
+        return None if self._screen is None else self._screen.picture()
+
+    def close(self) -> None:
+        """Stop the emulators."""
+        self._games = self._screen = None
+        self._playing = False
+
+
+class Screen:
+    """A second emulator that plays along, because the first does not show its colours."""
+
+    def __init__(self, rom: str) -> None:
+        self._game = ale_py.ALEInterface()
+        self._game.setFloat("repeat_action_probability", 0.0)
+        self._rom = cast(Path, ale_py.roms.get_rom_path(rom))
+        self._game.loadROM(self._rom)
+        self._actions = self._game.getMinimalActionSet()
+
+    def start(self, *, load: bool) -> None:
+        if load:
+            self._game.loadROM(self._rom)
+        self._game.reset_game()
+
+    def play(self, action: int) -> None:
+        for _ in range(FRAME_SKIP):
+            self._game.act(self._actions[action])  # does nothing once the game is over
+
+    def picture(self) -> Images:
+        return self._game.getScreenRGB()

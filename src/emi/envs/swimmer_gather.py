@@ -1,0 +1,411 @@
+"""SwimmerGather: a swimmer of three links that is paid for apples and fined for bombs.
+
+Observation (33): 5 joint positions, 5 joint velocities, the centre of mass (x, y, z) of the animal
+after the step, 10 readings of apples, 10 of bombs. Reward: +1 for each apple and −1 for each bomb
+that came nearer than 1 m to the centre of mass; nothing for swimming. An action is held for 0.05 s.
+An episode ends when no object is left, else after 500 steps (EMI, section 5; the figures are those
+of rllab's SwimmerGatherEnv).
+"""
+
+import math
+import os
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+import numpy.typing as npt
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+
+from emi.envs.rendering import Marker, OffscreenRenderer
+
+try:
+    import mujoco
+    from mujoco.rollout import Rollout
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError("SwimmerGather needs MuJoCo: pip install 'emi-rl[mujoco]'") from error
+
+Array = npt.NDArray[np.float64]
+Counts = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+HORIZON = 500
+SUBSTEPS = 50  # simulation steps per action
+POSITION_NOISE = 0.01
+VELOCITY_NOISE = 0.1
+
+APPLES, BOMBS = 8, 8
+CATCH_RADIUS = 1.0
+BINS = 10
+SENSOR_RANGE = 6.0
+SENSOR_SPAN = math.pi
+
+# Where objects can lie [35, 2]: a grid of 2 m, at least 2 m from the origin. Its upper end is open
+# in rllab, hence 4 and not 6.
+CELLS = np.array(
+    [(x, y) for x in range(-6, 6, 2) for y in range(-6, 6, 2) if math.hypot(x, y) >= 2], np.float64
+)
+
+# Contacts: the original allows none, not with the walls either. Warm start off: the solver begins
+# afresh at every step, so that nothing of another environment that used the same scratch memory can
+# enter. Autoreset off: MuJoCo would reset a diverged simulation silently; the caller has to see it.
+# A gear of 50 with control in ±1 gives the torques of the original's gear of 1 with control in ±50.
+SWIMMER = """
+<mujoco model="swimmer">
+  <option timestep="0.001" density="4000" viscosity="0.1" integrator="Euler">
+    <flag contact="disable" warmstart="disable" autoreset="disable"/>
+  </option>
+  <default>
+    <geom type="capsule" size="0.1" density="1000" rgba="0.9 0.6 0.2 1"/>
+    <joint type="hinge" axis="0 0 1" range="-100 100"/>
+    <motor gear="50" ctrllimited="true" ctrlrange="-1 1"/>
+  </default>
+  <asset>
+    <texture name="water" type="2d" builtin="checker" rgb1="0.16 0.24 0.34" rgb2="0.2 0.29 0.4"
+             width="256" height="256"/>
+    <material name="water" texture="water" texrepeat="0.5 0.5" texuniform="true"/>
+  </asset>
+  <worldbody>
+    <light directional="true" pos="0 0 5" dir="0 0 -1" diffuse="0.6 0.6 0.6" specular="0 0 0"/>
+    <geom name="floor" type="plane" pos="0 0 -0.1" size="20 20 1" material="water" rgba="1 1 1 1"/>
+    <body name="torso">
+      <joint name="x" type="slide" axis="1 0 0" limited="false"/>
+      <joint name="y" type="slide" axis="0 1 0" limited="false"/>
+      <joint name="heading" limited="false"/>
+      <geom name="torso" fromto="1.5 0 0 0.5 0 0" rgba="1 0.9 0.4 1"/>
+      <body name="mid" pos="0.5 0 0">
+        <joint name="mid" limited="true"/>
+        <geom name="mid" fromto="0 0 0 -1 0 0"/>
+        <body name="back" pos="-1 0 0">
+          <joint name="back" limited="true"/>
+          <geom name="back" fromto="0 0 0 -1 0 0"/>
+        </body>
+      </body>
+    </body>
+  </worldbody>
+  <actuator>
+    <motor joint="mid"/>
+    <motor joint="back"/>
+  </actuator>
+</mujoco>
+"""
+
+# Columns of a row of simulator state: time, then positions, then velocities.
+POSITIONS, VELOCITIES = slice(1, 6), slice(6, 11)
+ROOT_XY, HINGES, HEADING = slice(1, 3), slice(3, 6), 3
+
+# What each link adds to the centre of mass, along its own direction: a third of the mass lies at
+# its middle (1, −1/2, −1/2 m from its joint), and the links behind it hang at 1/2 and −1 m:
+# 1/3 · 1 + 2/3 · 1/2, 1/3 · −1/2 + 1/3 · −1, 1/3 · −1/2.
+COM_ARMS = np.array([2 / 3, -1 / 2, -1 / 6])
+
+# A step of one environment takes about 0.1 ms, as long as waking a pool: from two environments a
+# thread on, the pool pays.
+ENVS_PER_THREAD = 2
+
+FRAME_SIZE = 480  # a multiple of 16, as video encoders want it
+CAMERA_DISTANCE = 18.5
+APPLE_RGBA, BOMB_RGBA = (0.1, 0.8, 0.2, 1.0), (0.9, 0.1, 0.1, 1.0)
+
+# The arena's walls, as far out as rllab's; they are there for the eye only.
+WALLS = tuple(
+    Marker(centre, half_size, (0.3, 0.33, 0.36, 1.0))
+    for side in (-7.0, 7.0)
+    for centre, half_size in (
+        ((side, 0.0, 0.0), (0.5, 7.5, 0.1)),
+        ((0.0, side, 0.0), (7.5, 0.5, 0.1)),
+    )
+)
+
+
+def centre_of_mass(state: Array) -> Array:
+    """Centre of mass (x, y) of every animal [n, 2] from simulator states [n, 11].
+
+    MuJoCo's `subtree_com` lags one step behind and bringing it up to date costs a Python call per
+    environment; this is the same point in closed form. Every row is computed by itself, so its
+    bits do not depend on how many rows there are.
+    """
+    angles = np.add.accumulate(state[:, HINGES], axis=1)
+    com = np.empty((len(state), 2))
+    np.vecdot(np.cos(angles), COM_ARMS, out=com[:, 0])
+    np.vecdot(np.sin(angles), COM_ARMS, out=com[:, 1])
+    com += state[:, ROOT_XY]
+    return com
+
+
+def within_reach(objects: Array, com: Array) -> Mask:
+    """Which objects [n, 16, 2] are nearer than 1 m to their animal's centre of mass: [n, 16]."""
+    offset = objects - com[:, None]
+    return np.vecdot(offset, offset) < CATCH_RADIUS**2
+
+
+def sensor_readings(objects: Array, left: Mask, com: Array, heading: Array) -> Array:
+    """What the animals see: [n, 20], ten bins of apples, then ten of bombs.
+
+    The bins cover half a turn from right to left, centred on `heading` [n], as seen from the centre
+    of mass. A bin reads 1 − distance / 6 of the nearest object of its kind; 0 where there is none
+    within 6 m that is still `left` [n, 16].
+    """
+    offset = objects - com[:, None]
+    distance = np.sqrt(np.vecdot(offset, offset))
+    from_right = np.arctan2(offset[..., 1], offset[..., 0]) - heading[:, None] + SENSOR_SPAN / 2
+    from_right %= 2 * math.pi
+    env, slot = np.nonzero(left & (from_right <= SENSOR_SPAN))
+    bins = (from_right[env, slot] * (BINS / SENSOR_SPAN)).astype(np.intp)
+    bins = np.minimum(bins, BINS - 1)  # exactly to the left, where rllab has an index error
+    readings = np.zeros((len(objects), 2, BINS))  # 0 hides what lies beyond the range, too
+    np.maximum.at(readings, (env, slot // APPLES, bins), 1 - distance[env, slot] / SENSOR_RANGE)
+    return readings.reshape(-1, 2 * BINS)
+
+
+class Outcome(NamedTuple):
+    """What one action led to in every environment, before any new episode starts."""
+
+    obs: npt.NDArray[np.float32]
+    """[n, 33]"""
+    apples: Counts
+    """caught in this step [n]"""
+    bombs: Counts
+    """caught in this step [n]"""
+    terminated: Mask
+    """no object is left [n]"""
+
+    @property
+    def reward(self) -> Array:
+        """+1 per apple, −1 per bomb [n]."""
+        return (self.apples - self.bombs).astype(np.float64)
+
+
+class SwimmerGatherVectorEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[Any], Any]):
+    """`num_envs` swimmers, stepped in MuJoCo's C++ thread pool.
+
+    An environment that ends is reset within the same step: the returned observation is the first
+    of the next episode, `info["final_obs"][i]` the last of the ended one. `info["apples"]` and
+    `info["bombs"]` [num_envs] count what was caught in the step, in ended environments too. Results
+    depend on the seed and the actions only: not on `threads`, and for one environment not on its
+    neighbours.
+    """
+
+    metadata: dict[str, Any] = {"autoreset_mode": AutoresetMode.SAME_STEP}  # noqa: RUF012
+
+    def __init__(
+        self, num_envs: int = 1, threads: int | None = None, max_episode_steps: int = HORIZON
+    ) -> None:
+        """`threads` bounds the pool (default: all cores)."""
+        self.num_envs = num_envs
+        # Beyond mjMAXVAL MuJoCo itself calls a simulation unstable.
+        high = np.repeat([mujoco.mjMAXVAL, 1.0], [13, 2 * BINS])
+        low = np.repeat([-mujoco.mjMAXVAL, 0.0], [13, 2 * BINS])
+        self.single_observation_space = spaces.Box(
+            low.astype(np.float32), high.astype(np.float32), dtype=np.float32
+        )
+        self.single_action_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+
+        self.model = mujoco.MjModel.from_xml_string(SWIMMER)
+        pool = min(threads or os.cpu_count() or 1, num_envs // ENVS_PER_THREAD)
+        pool = pool if pool > 1 else 0  # 0: in the calling thread
+        self._rollout = Rollout(nthread=pool)
+        self._scratch = [mujoco.MjData(self.model) for _ in range(max(pool, 1))]
+        self._models = [self.model] * num_envs
+
+        # Rollout wants a control for every simulation step and returns every state; the arrays are
+        # made once, and the last state is kept.
+        self._state = np.zeros((num_envs, 11))
+        self._controls = np.zeros((num_envs, SUBSTEPS, 2))
+        self._states = np.zeros((num_envs, SUBSTEPS, 11))
+        self._no_sensors = np.zeros((num_envs, SUBSTEPS, 0))
+
+        self._com = np.zeros((num_envs, 2))
+        # Apples in the first 8 places, bombs in the others.
+        self._objects = np.zeros((num_envs, APPLES + BOMBS, 2))
+        self._left = np.zeros((num_envs, APPLES + BOMBS), dtype=np.bool_)
+        self._streams: list[np.random.Generator] = []
+        self._max_episode_steps = max_episode_steps
+        self._elapsed = np.zeros(num_envs, dtype=np.int64)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[npt.NDArray[np.float32], dict[str, Any]]:
+        """Start new episodes, in all environments or where `options["reset_mask"]` is true.
+
+        A seed gives every environment its own stream, the same whatever `num_envs` is; without
+        one the streams go on.
+        """
+        super().reset(seed=seed)
+        if seed is not None or not self._streams:
+            children = np.random.SeedSequence(seed).spawn(self.num_envs)
+            self._streams = [np.random.default_rng(child) for child in children]
+        mask = (options or {}).get("reset_mask", np.ones(self.num_envs, dtype=np.bool_))
+        if np.shape(mask) != (self.num_envs,):
+            raise ValueError(
+                f"reset_mask needs one boolean per environment ({self.num_envs}), "
+                f"got shape {np.shape(mask)}."
+            )
+        self._start_episodes(np.flatnonzero(mask))
+        return self._observe(), {}
+
+    def step(
+        self, actions: npt.NDArray[Any]
+    ) -> tuple[npt.NDArray[np.float32], Array, Mask, Mask, dict[str, Any]]:
+        """Advance all environments by one action each; actions [num_envs, 2] are clipped to ±1."""
+        outcome = self.advance(actions)
+        obs, apples, bombs, terminated = outcome
+        self._elapsed += 1
+        truncated = (self._elapsed >= self._max_episode_steps) & ~terminated
+        info: dict[str, Any] = {"apples": apples, "bombs": bombs}
+        ended = terminated | truncated
+        if ended.any():
+            final_obs = np.full(self.num_envs, None, dtype=object)
+            for i in np.flatnonzero(ended):
+                final_obs[i] = obs[i]
+            self._start_episodes(np.flatnonzero(ended))
+            obs = self._observe()
+            info |= {
+                "final_obs": final_obs,
+                "_final_obs": ended,
+                "final_info": {"apples": apples.copy(), "bombs": bombs.copy()},
+                "_final_info": ended.copy(),
+            }
+        return obs, outcome.reward, terminated, truncated, info
+
+    def advance(self, actions: npt.NDArray[Any]) -> Outcome:
+        """What `step` does but for the clock and the new episodes."""
+        if not self._streams:
+            raise gym.error.ResetNeeded("call reset() before the first step().")
+        actions = np.asarray(actions)
+        if actions.shape != self.action_space.shape:
+            raise ValueError(
+                f"actions must have shape {self.action_space.shape}, got {actions.shape}."
+            )
+        # The model's motors clip to ±1 themselves, but MuJoCo would take NaN for 0.
+        if np.isnan(actions).any():
+            raise ValueError("actions must be numbers, got NaN.")
+        self._controls[:] = actions[:, None]
+        self._rollout.rollout(
+            self._models,
+            self._scratch,
+            self._state,
+            self._controls,
+            skip_checks=True,
+            nstep=SUBSTEPS,
+            state=self._states,
+            sensordata=self._no_sensors,
+            chunk_size=1,  # a thread that was held up leaves the rest to the others
+        )
+        self._state[:] = self._states[:, -1]
+        with np.errstate(all="ignore"):
+            self._com = centre_of_mass(self._state)
+            caught = self._left & within_reach(self._objects, self._com)
+        self._left &= ~caught
+        apples, bombs = caught[:, :APPLES].sum(axis=1), caught[:, APPLES:].sum(axis=1)
+        return Outcome(self._observe(), apples, bombs, np.logical_not(self._left.any(axis=1)))
+
+    def simulation(self, index: int) -> mujoco.MjData:
+        """A copy of one environment's simulation, brought up to date, to look at or to draw."""
+        data = mujoco.MjData(self.model)
+        data.qpos = self._state[index, POSITIONS]
+        data.qvel = self._state[index, VELOCITIES]
+        mujoco.mj_forward(self.model, data)
+        return data
+
+    def markers(self, index: int) -> list[Marker]:
+        """The walls and one environment's remaining objects, to draw."""
+        drawn = list(WALLS)
+        for slot in np.flatnonzero(self._left[index]):
+            x, y = self._objects[index, slot].tolist()
+            rgba = APPLE_RGBA if slot < APPLES else BOMB_RGBA
+            drawn.append(Marker((x, y, 0.0), (0.25, 0.25, 0.1), rgba))
+        return drawn
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """Stop the thread pool."""
+        self._rollout.close()
+
+    def _start_episodes(self, indices: npt.NDArray[np.intp]) -> None:
+        for i in indices:
+            stream = self._streams[i]
+            self._objects[i] = stream.choice(CELLS, APPLES + BOMBS, replace=False)
+            position = self.model.qpos0 + POSITION_NOISE * stream.standard_normal(5)
+            velocity = VELOCITY_NOISE * stream.standard_normal(5)
+            self._state[i] = np.concatenate([[0.0], position, velocity])
+        self._left[indices] = True
+        self._elapsed[indices] = 0
+        self._com[indices] = centre_of_mass(self._state[indices])
+
+    def _observe(self) -> npt.NDArray[np.float32]:
+        """Observations [num_envs, 33] of the present state; a diverged one is shown as it is."""
+        obs = np.empty((self.num_envs, 33), dtype=np.float32)
+        with np.errstate(all="ignore"):
+            obs[:, :10] = self._state[:, 1:]
+            obs[:, 10:12] = self._com
+            obs[:, 12] = 0.0  # the animal lives in the plane z = 0
+            heading = self._state[:, HEADING]
+            obs[:, 13:] = sensor_readings(self._objects, self._left, self._com, heading)
+        return obs
+
+
+class SwimmerGatherEnv(gym.Env[npt.NDArray[np.float32], npt.NDArray[Any]]):
+    """One swimmer behind Gymnasium's single-environment interface, and pictures of it.
+
+    It is environment 0 of a `SwimmerGatherVectorEnv` with the same seed, bit by bit.
+    """
+
+    metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 20}  # noqa: RUF012
+
+    def __init__(self, render_mode: str | None = None, max_episode_steps: int = HORIZON) -> None:
+        if render_mode not in (None, "rgb_array"):
+            raise ValueError(f"render_mode must be None or 'rgb_array', got {render_mode!r}.")
+        self.render_mode = render_mode
+        self._world = SwimmerGatherVectorEnv(num_envs=1)
+        self.observation_space = self._world.single_observation_space
+        self.action_space = self._world.single_action_space
+        self._max_episode_steps = max_episode_steps
+        self._elapsed = 0
+        self._renderer: OffscreenRenderer | None = None
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[npt.NDArray[np.float32], dict[str, Any]]:
+        """Start a new episode; a seed starts a new random stream too."""
+        super().reset(seed=seed)
+        self._elapsed = 0
+        obs, info = self._world.reset(seed=seed)
+        return obs[0], info
+
+    def step(
+        self, action: npt.NDArray[Any]
+    ) -> tuple[npt.NDArray[np.float32], float, bool, bool, dict[str, Any]]:
+        """Advance by one action [2], clipped to ±1; the info counts apples and bombs caught."""
+        # The end of an episode must not draw the next start by itself: reset() does.
+        outcome = self._world.advance(np.asarray(action)[None])
+        self._elapsed += 1
+        terminated = bool(outcome.terminated[0])
+        truncated = self._elapsed >= self._max_episode_steps and not terminated
+        info = {"apples": int(outcome.apples[0]), "bombs": int(outcome.bombs[0])}
+        return outcome.obs[0], float(outcome.reward[0]), terminated, truncated, info
+
+    def render(self) -> npt.NDArray[np.uint8] | None:
+        """The whole arena from above [480, 480, 3], or None without a render mode."""
+        if self.render_mode is None:
+            return None
+        if self._renderer is None:
+            self._renderer = OffscreenRenderer(self._world.model, FRAME_SIZE, FRAME_SIZE)
+        data, markers = self._world.simulation(0), self._world.markers(0)
+        return self._renderer.frame(data, _view_from_above(), markers)
+
+    def close(self) -> None:
+        """Free the simulator and the renderer."""
+        self._world.close()
+        if self._renderer is not None:
+            self._renderer.close()
+            self._renderer = None
+
+
+def _view_from_above() -> mujoco.MjvCamera:
+    """A camera above the origin, x to the right and y upwards."""
+    camera = mujoco.MjvCamera()
+    camera.azimuth, camera.elevation, camera.distance = 90.0, -90.0, CAMERA_DISTANCE
+    return camera

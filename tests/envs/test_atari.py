@@ -1,0 +1,343 @@
+"""Atari games: what they show and pay, when they end, and that nothing but the actions decides."""
+
+import importlib
+import os
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+ale_py = pytest.importorskip(
+    "ale_py", reason="Atari games need ale-py: pip install 'emi-rl[atari]'"
+)
+
+from emi.envs import atari  # noqa: E402
+from emi.envs.atari import AtariEnv, AtariVectorEnv, make_atari, rom_of  # noqa: E402
+
+# Loading a game takes a tenth of a second for each environment: tests share a few.
+
+
+@pytest.fixture(scope="module")
+def three_freeways() -> Iterator[AtariVectorEnv]:
+    env = make_atari("Freeway", num_envs=3, threads=2)
+    yield env
+    env.close()
+
+
+@pytest.fixture(scope="module")
+def two_runners() -> Iterator[AtariVectorEnv]:
+    """Standing still is soon fatal to a road runner: good for tests of ends."""
+    env = make_atari("atari:RoadRunner", num_envs=2, threads=2)
+    yield env
+    env.close()
+
+
+class Emulator:
+    """Four frames an action, the brighter of the last two, shrunk by areas; all in NumPy."""
+
+    def __init__(self, rom: str) -> None:
+        self.game = ale_py.ALEInterface()
+        self.game.setFloat("repeat_action_probability", 0.0)
+        self.game.loadROM(ale_py.roms.get_rom_path(rom))
+        self.game.reset_game()
+        self.actions = self.game.getMinimalActionSet()
+
+    def step(self, action: int) -> tuple[np.ndarray, int]:
+        """The newest frame of the observation [52, 52] as floats, and the points."""
+        points, frames = 0, []
+        for _ in range(4):
+            points += self.game.act(self.actions[action])
+            frames.append(self.game.getScreenGrayscale())
+        return shrunk(np.maximum(frames[2], frames[3])), points
+
+
+def shrunk(image: np.ndarray) -> np.ndarray:
+    """An image [height, width] as the means [52, 52] of the areas that its pixels share."""
+    down, across = (overlaps(size) for size in image.shape)
+    return down @ image.astype(np.float64) @ across.T
+
+
+def overlaps(size: int) -> np.ndarray:
+    """The share [52, size] that each of `size` pixels has in each of 52."""
+    edge, cell = np.arange(size), np.arange(52)[:, None] * (size / 52)
+    end = np.minimum(edge + 1, cell + size / 52)
+    return np.maximum(end - np.maximum(edge, cell), 0) / (size / 52)
+
+
+def play(env: AtariVectorEnv, plan: np.ndarray, seed: int | None = None) -> np.ndarray:
+    """Observations [time + 1, env, 4, 52, 52] of a plan [time, env]."""
+    first, _ = env.reset(seed=seed)
+    return np.stack([first, *(env.step(actions)[0] for actions in plan)])
+
+
+def test_spaces_and_start(three_freeways: AtariVectorEnv) -> None:
+    env = three_freeways
+    assert env.single_observation_space == gymnasium.spaces.Box(0, 255, (4, 52, 52), np.uint8)
+    assert env.single_action_space == gymnasium.spaces.Discrete(3)  # stay, up, down
+    assert env.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP
+    obs, info = env.reset()
+    assert env.observation_space.contains(obs)
+    assert info == {}
+    assert not obs[:, :3].any()  # nothing has been seen yet
+    assert np.ptp(obs[0, 3]) > 100
+    np.testing.assert_array_equal(obs[1:], obs[:1].repeat(2, axis=0))
+
+
+def test_check_env_has_nothing_to_say(capfd: pytest.CaptureFixture[str]) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check_env(AtariEnv("Freeway", render_mode="rgb_array"), skip_close_check=True)
+    assert capfd.readouterr().err == ""  # ale-py likes to introduce itself
+
+
+def test_frames_and_points_are_the_games(two_runners: AtariVectorEnv) -> None:
+    """Skip, maximum, grey, direct shrinking, stacking, and no action that sticks."""
+    plan = np.random.default_rng(3).integers(18, size=80)
+    before, _ = two_runners.reset(seed=0)
+    emulator = Emulator("road_runner")
+    np.testing.assert_allclose(
+        before[0, 3], shrunk(emulator.game.getScreenGrayscale()), atol=0.51, rtol=0
+    )
+    total = 0.0
+    for action in plan:
+        obs, reward, terminated, truncated, info = two_runners.step(np.array([action, action]))
+        frame, points = emulator.step(action)
+        assert not terminated.any()
+        assert not truncated.any()
+        assert info == {}
+        np.testing.assert_allclose(obs[0, 3], frame, atol=0.51, rtol=0)
+        np.testing.assert_array_equal(obs[:, :3], before[:, 1:])
+        assert reward.dtype == np.float64
+        assert reward.tolist() == [points, points]
+        total += points
+        before = obs
+    assert total == TOTAL  # and not clipped to 1
+
+
+def test_game_over_ends_one_environment(two_runners: AtariVectorEnv) -> None:
+    env = two_runners
+    start, _ = env.reset(seed=0)
+    before = start
+    for _ in range(67):
+        before, _, terminated, truncated, _ = env.step(np.array([3, 2]))
+        assert not (terminated | truncated).any()
+    obs, _, terminated, truncated, info = env.step(np.array([3, 2]))
+    assert terminated.tolist() == [True, False]
+    assert truncated.tolist() == [False, False]
+    assert info["_final_obs"].tolist() == [True, False]
+    assert info["_final_info"].tolist() == [True, False]
+    assert info["final_info"] == {}
+    assert info["final_obs"][1] is None
+    np.testing.assert_array_equal(info["final_obs"][0][:3], before[0, 1:])
+    np.testing.assert_array_equal(obs[0], start[0])
+    np.testing.assert_array_equal(obs[1, :3], before[1, 1:])
+    assert env._ages.tolist() == [0, 68]
+
+
+def test_time_runs_out_after_4500_steps(three_freeways: AtariVectorEnv) -> None:
+    env = three_freeways
+    start, _ = env.reset(seed=0)
+    up = np.ones(3, dtype=np.int64)
+    for _ in range(5):
+        env.step(up)
+    env._ages[:] = [4498, 4499, 5]
+    obs, _, terminated, truncated, info = env.step(up)
+    assert terminated.tolist() == [False, False, False]
+    assert truncated.tolist() == [False, True, False]
+    assert info["_final_obs"].tolist() == [False, True, False]
+    # The neighbours have played the same and go on: so would have the one that ended.
+    np.testing.assert_array_equal(info["final_obs"][1], obs[0])
+    np.testing.assert_array_equal(obs[1], start[1])
+    following, _, terminated, truncated, info = env.step(up)
+    assert not terminated.any()
+    assert truncated.tolist() == [True, False, False]
+    np.testing.assert_array_equal(info["final_obs"][0], following[2])
+    np.testing.assert_array_equal(following[1, :3], start[1, 1:])  # the game goes on
+    assert env._ages.tolist() == [0, 1, 7]
+
+
+def test_only_masked_environments_are_reset(three_freeways: AtariVectorEnv) -> None:
+    env = three_freeways
+    start, _ = env.reset(seed=0)
+    for _ in range(4):
+        before = env.step(np.ones(3, dtype=np.int64))[0]
+    after, _ = env.reset(options={"reset_mask": np.array([False, True, False])})
+    np.testing.assert_array_equal(after[[0, 2]], before[[0, 2]])
+    np.testing.assert_array_equal(after[1], start[1])
+    assert env._ages.tolist() == [4, 0, 4]
+    none, _ = env.reset(options={"reset_mask": np.zeros(3, dtype=np.bool_)})
+    np.testing.assert_array_equal(none, after)
+    for mask in (np.array([True]), np.array([1, 0, 0])):
+        with pytest.raises(ValueError, match=r"one boolean per environment \(3\)"):
+            env.reset(options={"reset_mask": mask})
+
+
+def test_a_seed_wipes_out_the_past() -> None:
+    """Solaris starts otherwise after another episode, unless it is loaded again."""
+    env = make_atari("Solaris")
+    plan = np.random.default_rng(0).integers(18, size=(60, 1))
+    first = play(env, plan)
+    assert not np.array_equal(play(env, plan), first)
+    np.testing.assert_array_equal(play(env, plan, seed=0), first)
+    np.testing.assert_array_equal(play(env, plan, seed=2**40), first)
+
+
+def test_single_is_the_first_of_many(two_runners: AtariVectorEnv) -> None:
+    """Over an episode's end, in another number of threads, beside a neighbour that differs."""
+    single = AtariEnv("RoadRunner", render_mode="rgb_array")
+    emulator = Emulator("road_runner")
+    plan = np.random.default_rng(2).integers(18, size=(200, 2))
+    obs, _ = single.reset(seed=11)
+    np.testing.assert_array_equal(obs, two_runners.reset(seed=5)[0][0])
+    ends = []
+    for t, actions in enumerate(plan):
+        obs, reward, terminated, truncated, info = single.step(actions[0])
+        batch, rewards, *_, infos = two_runners.step(actions)
+        emulator.step(actions[0])
+        assert info == {}
+        assert reward == rewards[0]
+        np.testing.assert_array_equal(single.render(), emulator.game.getScreenRGB())
+        if terminated:
+            ends.append(t)
+            np.testing.assert_array_equal(obs, infos["final_obs"][0])
+            with pytest.raises(gymnasium.error.ResetNeeded, match="call reset"):
+                single.step(0)
+            obs, _ = single.reset()
+            emulator.game.reset_game()
+        assert not truncated
+        np.testing.assert_array_equal(obs, batch[0])
+    assert ends == ENDS
+    single.close()
+    single.close()
+
+
+def test_single_ends_in_time() -> None:
+    env = AtariEnv("Freeway", max_episode_steps=3)
+    with pytest.raises(gymnasium.error.ResetNeeded, match="call reset"):
+        env.step(0)
+    for _ in range(2):
+        env.reset()
+        assert [env.step(1)[2:4] for _ in range(3)] == [(False, t == 2) for t in range(3)]
+    assert env.render() is None
+    assert AtariEnv.__init__.__defaults__[-1] == 4500
+    with pytest.raises(ValueError, match=r"Discrete\(3\), got 3"):
+        env.reset()
+        env.step(3)
+
+
+def test_picture_is_the_screen_in_colour() -> None:
+    with pytest.raises(ValueError, match="render_mode"):
+        AtariEnv("Freeway", render_mode="human")
+    env = AtariEnv("Freeway", render_mode="rgb_array")
+    env.reset()
+    picture = env.render()
+    assert picture.shape == (210, 160, 3)
+    assert picture.dtype == np.uint8
+    assert np.ptp(picture, axis=2).max() > 50  # not grey
+    copy = picture.copy()
+    env.step(1)
+    assert not np.array_equal(env.render(), copy)
+    np.testing.assert_array_equal(picture, copy)
+    assert env.metadata["render_fps"] == 15
+
+
+def test_returned_arrays_are_the_callers(three_freeways: AtariVectorEnv) -> None:
+    env = three_freeways
+    up = np.ones(3, dtype=np.int64)
+    kept = [env.reset()[0], *env.step(up)[:4]]
+    copies = [array.copy() for array in kept]
+    for _ in range(3):
+        env.step(up)
+    for array, copy in zip(kept, copies, strict=True):
+        np.testing.assert_array_equal(array, copy)
+    env._ages[:] = 4499
+    *_, info = env.step(up)
+    last = info["final_obs"][0].copy()
+    env.step(up)
+    np.testing.assert_array_equal(info["final_obs"][0], last)
+
+
+@pytest.mark.parametrize(
+    ("actions", "message"),
+    [
+        ([0, 0], r"shape \(3,\), got \(2,\)"),
+        ([[0], [0], [0]], r"shape \(3,\), got \(3, 1\)"),
+        ([0.0, 1.0, np.nan], "whole numbers, got float64"),
+        ([0, 1, 3], r"from 0 to 2, got \[0, 1, 3\]"),
+        ([-1, 1, 2], r"from 0 to 2, got \[-1, 1, 2\]"),
+    ],
+)
+def test_wrong_actions_are_refused(
+    three_freeways: AtariVectorEnv, actions: list, message: str
+) -> None:
+    three_freeways.reset()
+    with pytest.raises(ValueError, match=message):
+        three_freeways.step(np.array(actions))
+    three_freeways.step(np.array([0, 1, 2], dtype=np.uint8))  # ale-py would take no such type
+
+
+def test_reset_comes_first() -> None:
+    env = make_atari("Freeway", num_envs=1)
+    with pytest.raises(gymnasium.error.ResetNeeded, match="call reset"):
+        env.step(np.array([0]))
+    with pytest.raises(gymnasium.error.ResetNeeded, match="all environments"):
+        env.reset(options={"reset_mask": np.array([False])})
+
+
+def test_other_vector_environments_still_say_nothing(three_freeways: AtariVectorEnv) -> None:
+    """Else the collector would trust a mode that nobody declared."""
+    assert three_freeways.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP
+    assert "autoreset_mode" not in VectorEnv.metadata
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs Linux to count threads")
+def test_threads_end_with_the_environment() -> None:
+    before = len(os.listdir("/proc/self/task"))
+    env = make_atari("Freeway", num_envs=2, threads=8)
+    assert 1 <= len(os.listdir("/proc/self/task")) - before <= 2
+    env.close()
+    assert len(os.listdir("/proc/self/task")) == before
+    env.close()
+
+
+def test_names_are_gymnasiums() -> None:
+    assert {
+        game: rom_of(game)
+        for game in ("Freeway", "Frostbite", "Venture", "Gravitar", "Solaris", "MontezumaRevenge")
+    } == {
+        "Freeway": "freeway",
+        "Frostbite": "frostbite",
+        "Venture": "venture",
+        "Gravitar": "gravitar",
+        "Solaris": "solaris",
+        "MontezumaRevenge": "montezuma_revenge",
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("atari:pong", "unknown Atari game 'pong': did you mean 'atari:Pong'?"),
+        ("atari:MontezumasRevenge", "did you mean 'atari:MontezumaRevenge'?"),
+        ("atari:space_invaders", "did you mean 'atari:SpaceInvaders'?"),
+        ("atari:Xyzzyx", "unknown Atari game 'Xyzzyx' in ale-py."),
+    ],
+)
+def test_unknown_game(name: str, message: str) -> None:
+    with pytest.raises(ValueError, match="unknown Atari game") as caught:
+        make_atari(name)
+    assert str(caught.value).endswith(message)
+
+
+def test_missing_ale_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, atari.__name__)
+    monkeypatch.setitem(sys.modules, "ale_py", None)  # what import takes for "not installed"
+    with pytest.raises(ModuleNotFoundError) as caught:
+        importlib.import_module(atari.__name__)
+    assert str(caught.value) == "Atari games need ale-py: pip install 'emi-rl[atari]'"
