@@ -290,9 +290,9 @@ def _doctor(args: argparse.Namespace) -> int:
 
 
 def _envs(args: argparse.Namespace) -> int:
-    from emi.envs import ENVIRONMENTS
+    from emi.envs import ENVIRONMENTS, FAMILIES
 
-    return _list(ENVIRONMENTS | {"gym:<id>": "any installed Gymnasium environment, by its id"})
+    return _list(ENVIRONMENTS | FAMILIES)
 
 
 def _methods(args: argparse.Namespace) -> int:

@@ -6,10 +6,10 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium.envs.registration import EnvSpec
 from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
+import emi.envs  # noqa: F401 (registers emi/BoxImage-v0)
 from emi.envs.box_image import BoxImageEnv, BoxImageVectorEnv, draw_discs, draw_start
 
 CORNERS = np.array([[0.0, 0.0], [100.0, 0.0], [0.0, 100.0], [100.0, 100.0]])
@@ -68,6 +68,7 @@ def test_check_env_has_nothing_to_say() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         check_env(BoxImageEnv(render_mode="rgb_array"), skip_render_check=True)
+        check_env(gymnasium.make("emi/BoxImage-v0", render_mode="rgb_array").unwrapped)
 
 
 def test_spaces() -> None:
@@ -291,6 +292,7 @@ def test_the_seed_decides_everything() -> None:
     plan = actions(60, 4)
     env = BoxImageVectorEnv(num_envs=4, max_episode_steps=25)
     first, where = trajectory(env, plan, seed=7)
+    assert env.np_random_seed == 7  # Gymnasium's own stream follows
     env.step(actions(1, 4, seed=9)[0])  # what happened before the reset leaves no trace
     np.testing.assert_array_equal(trajectory(env, plan, seed=7)[0], first)
     again = BoxImageVectorEnv(num_envs=4, max_episode_steps=25)
@@ -334,18 +336,12 @@ def test_single_is_the_first_of_many() -> None:
     np.testing.assert_array_equal(single.position, many.position[0])
 
 
-def test_gymnasium_makes_both() -> None:
-    spec = EnvSpec(
-        id="BoxImage-v0",
-        entry_point="emi.envs.box_image:BoxImageEnv",
-        vector_entry_point="emi.envs.box_image:BoxImageVectorEnv",
-        max_episode_steps=500,
-    )
-    env = gymnasium.make(spec)
+def test_registered_environments_end_once_at_500() -> None:
+    env = gymnasium.make("emi/BoxImage-v0")
     env.reset(seed=0)
     ends = [env.step(np.zeros(2, np.float32))[3] for _ in range(500)]
     assert ends == [False] * 499 + [True]
-    many = gymnasium.make_vec(spec, num_envs=3)
+    many = gymnasium.make_vec("emi/BoxImage-v0", num_envs=3)
     assert isinstance(many, BoxImageVectorEnv)
     assert many.num_envs == 3
     many.reset(seed=0)

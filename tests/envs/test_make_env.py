@@ -10,7 +10,7 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
-from emi.envs import ENVIRONMENTS, make_env, rendering
+from emi.envs import ENVIRONMENTS, FAMILIES, make_env, rendering
 
 
 class Toy(gymnasium.Env):
@@ -119,7 +119,7 @@ def test_unsupported_spaces(observation: gymnasium.Space, action: gymnasium.Spac
         ("SparseHalfChetah", "did you mean 'SparseHalfCheetah'?"),
         ("SPARSEHALFCHEETAH", "did you mean 'SparseHalfCheetah'?"),
         ("CartPole-v1", "did you mean 'gym:CartPole-v1'?"),
-        ("NoSuchEnv", "choose one of SparseHalfCheetah or gym:<id>."),
+        ("NoSuchEnv", f"choose one of {', '.join([*ENVIRONMENTS, *FAMILIES])}."),
     ],
 )
 def test_unknown_name(name: str, message: str) -> None:

@@ -82,6 +82,8 @@ def test_model_figures() -> None:
     model = SwimmerGatherVectorEnv().model
     assert (model.opt.timestep, model.opt.density, model.opt.viscosity) == (0.001, 4000.0, 0.1)
     assert model.opt.integrator == mujoco.mjtIntegrator.mjINT_EULER
+    for off in ("WARMSTART", "CONTACT", "AUTORESET"):
+        assert model.opt.disableflags & getattr(mujoco.mjtDisableBit, f"mjDSBL_{off}")
     capsule = 1000 * math.pi * (0.1**2 * 1 + 4 / 3 * 0.1**3)  # kg
     np.testing.assert_allclose(model.body_mass, [0, capsule, capsule, capsule], rtol=1e-12)
     np.testing.assert_array_equal(model.body_pos, [[0] * 3, [0] * 3, [0.5, 0, 0], [-1, 0, 0]])

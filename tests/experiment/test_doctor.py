@@ -31,7 +31,7 @@ def test_this_machine_can_train(
     ("module", "name", "state", "advice"),
     [
         ("mujoco", "MuJoCo", "bad", "pip install 'emi-rl[mujoco]'"),
-        ("ale_py", "Atari", "absent", "pip install ale-py"),
+        ("ale_py", "Atari", "absent", "pip install 'emi-rl[atari]'"),
         ("rich", "display", "absent", "pip install 'emi-rl[train]'"),
         ("imageio", "video", "absent", "pip install 'emi-rl[train]'"),
         ("tensorboard", "TensorBoard", "absent", "pip install 'emi-rl[train]'"),

@@ -14,17 +14,48 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 GYM_PREFIX = "gym:"
+ATARI_PREFIX = "atari:"
 
+# The six of the paper; any other is known by its prefix.
+ATARI_GAMES = {
+    "Freeway": "lead a chicken over the road",
+    "Frostbite": "build an igloo on drifting ice",
+    "Venture": "take treasures out of guarded rooms",
+    "Gravitar": "land on planets that pull",
+    "Solaris": "fly and fight through a star map",
+    "MontezumaRevenge": "find keys and doors in a tomb",
+}
 ENVIRONMENTS: dict[str, str] = {
     "SparseHalfCheetah": "run 5 m from the start, either way (MuJoCo; 20-d vectors, 6-d actions)",
+    "SwimmerGather": "swim to apples, not to bombs (MuJoCo; 33-d vectors, 2-d actions)",
+    **{name: f"{what} (Atari; 4×52×52 images)" for name, what in ATARI_GAMES.items()},
+    "BoxImage": "a disc in a box, no reward: to look at embeddings (1×52×52 images, 2-d actions)",
+}
+# What else `make_env` takes.
+FAMILIES: dict[str, str] = {
+    f"{ATARI_PREFIX}<Game>": "any other game of ale-py, as atari:Pong",
+    f"{GYM_PREFIX}<id>": "any installed Gymnasium environment, by its id",
 }
 
-gym.register(
-    id="emi/SparseHalfCheetah-v0",
-    entry_point="emi.envs.sparse_half_cheetah:SparseHalfCheetahEnv",
-    vector_entry_point="emi.envs.sparse_half_cheetah:SparseHalfCheetahVectorEnv",
-    max_episode_steps=500,
-)
+for _name, _module, _steps in (
+    ("SparseHalfCheetah", "sparse_half_cheetah", 500),
+    ("SwimmerGather", "swimmer_gather", 500),
+    ("BoxImage", "box_image", 500),
+):
+    gym.register(
+        id=f"emi/{_name}-v0",
+        entry_point=f"emi.envs.{_module}:{_name}Env",
+        vector_entry_point=f"emi.envs.{_module}:{_name}VectorEnv",
+        max_episode_steps=_steps,
+    )
+for _name in (*ATARI_GAMES, "Atari"):  # the last takes the game as an argument
+    gym.register(
+        id=f"emi/{_name}-v0",
+        entry_point="emi.envs.atari:AtariEnv",
+        vector_entry_point="emi.envs.atari:AtariVectorEnv",
+        kwargs={"game": _name} if _name in ATARI_GAMES else {},
+        max_episode_steps=4_500,
+    )
 
 
 def make_env(
@@ -41,19 +72,37 @@ def make_env(
         raise ValueError(f"num_envs must be at least 1, got {num_envs}.")
     if threads is not None and threads < 1:
         raise ValueError(f"threads must be at least 1, got {threads}.")
-    env: VectorEnv
-    if name == "SparseHalfCheetah":
-        from emi.envs.sparse_half_cheetah import SparseHalfCheetahVectorEnv
-
-        env = SparseHalfCheetahVectorEnv(num_envs, threads=threads)
-    elif name.startswith(GYM_PREFIX):
-        env = _make_gymnasium(name.removeprefix(GYM_PREFIX), num_envs)
-    else:
-        raise ValueError(unknown_name(name))
+    env = _make(name, num_envs, threads)
     if seed is not None:
         env.reset(seed=seed)
         env.action_space.seed(seed)
     return env
+
+
+def is_atari(name: str) -> bool:
+    return name in ATARI_GAMES or name.startswith(ATARI_PREFIX)
+
+
+def _make(name: str, num_envs: int, threads: int | None) -> VectorEnv:
+    if name == "SparseHalfCheetah":
+        from emi.envs.sparse_half_cheetah import SparseHalfCheetahVectorEnv
+
+        return SparseHalfCheetahVectorEnv(num_envs, threads=threads)
+    if name == "SwimmerGather":
+        from emi.envs.swimmer_gather import SwimmerGatherVectorEnv
+
+        return SwimmerGatherVectorEnv(num_envs, threads=threads)
+    if name == "BoxImage":
+        from emi.envs.box_image import BoxImageVectorEnv
+
+        return BoxImageVectorEnv(num_envs)
+    if is_atari(name):
+        from emi.envs.atari import make_atari
+
+        return make_atari(name, num_envs, threads)
+    if name.startswith(GYM_PREFIX):
+        return _make_gymnasium(name.removeprefix(GYM_PREFIX), num_envs)
+    raise ValueError(unknown_name(name))
 
 
 def unknown_name(name: str) -> str:
@@ -65,7 +114,8 @@ def unknown_name(name: str) -> str:
     close = difflib.get_close_matches(name.lower(), names, n=1)
     if close:
         return f"unknown environment {name!r}: did you mean {names[close[0]]!r}?"
-    return f"unknown environment {name!r}: choose one of {', '.join(ENVIRONMENTS)} or gym:<id>."
+    choices = ", ".join([*ENVIRONMENTS, *FAMILIES])
+    return f"unknown environment {name!r}: choose one of {choices}."
 
 
 def _make_gymnasium(env_id: str, num_envs: int) -> VectorEnv:

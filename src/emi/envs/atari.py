@@ -95,7 +95,7 @@ def start_games(games: ale_py.AtariVectorEnv, mask: Flags, *, load: bool) -> Ima
     Loading the game again leaves none, but takes as long as 300 steps.
     """
     seeds = np.full(np.count_nonzero(mask), LOAD_AGAIN) if load else None
-    obs, _ = games.reset(seed=seeds, options={"reset_mask": mask})
+    obs: Images = games.reset(seed=seeds, options={"reset_mask": mask})[0]
     return obs
 
 

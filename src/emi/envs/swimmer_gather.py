@@ -47,10 +47,10 @@ CELLS = np.array(
     [(x, y) for x in range(-6, 6, 2) for y in range(-6, 6, 2) if math.hypot(x, y) >= 2], np.float64
 )
 
-# Contacts: the original allows none, not with the walls either. Warm start off: the solver begins
-# afresh at every step, so that nothing of another environment that used the same scratch memory can
-# enter. Autoreset off: MuJoCo would reset a diverged simulation silently; the caller has to see it.
-# A gear of 50 with control in ±1 gives the torques of the original's gear of 1 with control in ±50.
+# Contacts and warm start are off as in rllab, where not even the walls collide: a simulation step
+# is a pure function of the state, whoever used the same scratch memory before. Autoreset is off
+# because MuJoCo would reset a diverged simulation silently; the caller has to see it. A gear of 50
+# with control in ±1 gives the torques of rllab's gear of 1 with control in ±50.
 SWIMMER = """
 <mujoco model="swimmer">
   <option timestep="0.001" density="4000" viscosity="0.1" integrator="Euler">

@@ -103,8 +103,16 @@ def _atari() -> Finding:
     try:
         import ale_py
     except ImportError:
-        return Finding("Atari", "absent", "not installed, for Atari games: pip install ale-py")
-    return Finding("Atari", "good", f"ale-py {ale_py.__version__}")
+        return Finding("Atari", "absent", "no ale-py, for Atari: pip install 'emi-rl[atari]'")
+    from emi.envs import make_env
+
+    envs = make_env("Freeway", 1, threads=1)
+    try:
+        envs.reset(seed=0)
+        envs.step(envs.action_space.sample())
+    finally:
+        envs.close()
+    return Finding("Atari", "good", f"ale-py {ale_py.__version__}, Freeway steps")
 
 
 def _rendering() -> Finding:

@@ -1,22 +1,32 @@
 """The hyper-parameters of a run: one preset for each (environment, method).
 
-TRPO's are the paper's, for every method the same. A method's own are those of its authors where
-they published any for such a task, see the method's file.
+TRPO's are the paper's (supplementary tables 1 and 2), for every method the same. A method's own are
+those of its authors where they published any for such a task, see the method's file.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 
+from emi.agent.trpo import TRPOConfig
 from emi.agent.value import ValueConfig
-from emi.envs import GYM_PREFIX, unknown_name
+from emi.envs import GYM_PREFIX, is_atari, unknown_name
 from emi.experiment.config import METHODS, ConfigError, TrainConfig
-from emi.intrinsic import EMIConfig, EX2Config, IntrinsicConfig, RNDConfig, SimHashConfig
+from emi.intrinsic import (
+    EMIConfig,
+    EX2Config,
+    IntrinsicConfig,
+    RNDConfig,
+    SimHashConfig,
+    VIMEConfig,
+)
 
-# What a method is given where its own defaults are not meant for the task.
-_OWN: dict[str, IntrinsicConfig] = {
-    # Supplementary section 2 of the paper; KL weight and bandwidth from the authors'
-    # trpo_emi_mujoco.py.
+Own = Mapping[str, IntrinsicConfig]
+
+# Where a method is given something else than its own defaults. EMI: supplementary section 1; EMI-D:
+# section 2, its KL weight and bandwidth from the authors' trpo_emi_mujoco.py.
+_VECTORS: Own = {
     "emi-d": EMIConfig(
         reward="diversity",
         lambda_info=0.05,
@@ -29,8 +39,45 @@ _OWN: dict[str, IntrinsicConfig] = {
     "rnd": RNDConfig(features=64),
     "ae-simhash": SimHashConfig(autoencoder=True),
 }
-_SPARSE_HALF_CHEETAH: dict[str, IntrinsicConfig] = {
+_SPARSE_HALF_CHEETAH: Own = {
+    **_VECTORS,
     "ex2": EX2Config(use_actions=True),  # authors' halfcheetah.py, and its other numbers
+}
+_SWIMMER_GATHER: Own = {
+    **_VECTORS,
+    "emi": EMIConfig(lambda_error=1e-3),
+    # Authors' swimmergather.py.
+    "ex2": EX2Config(kl_weight=10.0, hidden=16, features=8, updates=1_000, replay_size=500_000),
+    # Authors' run_trpo_expl.py.
+    "vime": VIMEConfig(updates=5_000, replay_size=1_000_000),
+}
+_EMI_IMAGES = EMIConfig(
+    lambda_error=100.0,
+    lambda_info=0.1,
+    kl_target="action",
+    kl_weight=0.5,  # authors' trpo_emi_atari.py; not in the paper
+)
+_IMAGES: Own = {
+    "emi": _EMI_IMAGES,
+    "emi-d": dataclasses.replace(_EMI_IMAGES, reward="diversity"),
+    # Authors' atari.py.
+    "ex2": EX2Config(
+        bonus="inverse_sqrt_density",
+        hidden=64,
+        features=32,
+        updates=1_000,
+        replay_size=60_000,
+        min_replay=1_000,
+    ),
+    # The paper's minibatches have 4,096 rows; of 100,000 steps that makes 25.
+    "rnd": RNDConfig(minibatches=25),
+    "simhash": SimHashConfig(key_bits=256),  # #Exploration, on pixels
+    "ae-simhash": SimHashConfig(autoencoder=True, key_bits=64),  # authors' Gravitar script
+}
+_BOX_IMAGE: Own = {
+    **_IMAGES,
+    "emi": dataclasses.replace(_EMI_IMAGES, lambda_info=0.01),  # supplementary section 7
+    "rnd": RNDConfig(),
 }
 
 # η. EMI's and EMI-D's from the paper; AE-SimHash's from its authors' scripts; the others' from a
@@ -46,19 +93,51 @@ _ETA = {
     "vime": 0.1,
     "trpo": 0.0,
 }
+# Elsewhere the authors of EX2, VIME and #Exploration have coefficients of their own.
+_ETA_SWIMMER_GATHER = {**_ETA, "ex2": 1e-4, "vime": 1e-4, "simhash": 1e-2}
+_ETA_IMAGES = {**_ETA, "ex2": 1e-4, "simhash": 1e-2}
+
+# Authors' trpo_emi_atari.py.
+_IMAGE_VALUE = ValueConfig(kind="network", epochs=3, minibatch=512)
 
 
 def preset(env: str, method: str) -> TrainConfig:
     """The paper's values where it has them, sensible ones for any other environment."""
-    own = _OWN
+    config = TrainConfig(env=env, method=method)
+    eta = _ETA
     if env == "SparseHalfCheetah":
-        config, own = TrainConfig(env=env, method=method), _OWN | _SPARSE_HALF_CHEETAH
-    elif env.startswith(GYM_PREFIX):
-        config = TrainConfig(
-            env=env, method=method, steps=1_000_000, value=ValueConfig(kind="network")
+        own = _SPARSE_HALF_CHEETAH
+    elif env == "SwimmerGather":
+        own, eta = _SWIMMER_GATHER, _ETA_SWIMMER_GATHER
+        config = dataclasses.replace(
+            config,
+            steps=100_000_000,
+            steps_per_iteration=50_000,
+            num_envs=100,
+            value=ValueConfig(kind="network"),
         )
+    elif is_atari(env):
+        own, eta = _IMAGES, _ETA_IMAGES
+        config = dataclasses.replace(
+            config,
+            steps=50_000_000,
+            steps_per_iteration=100_000,
+            # An iteration starts from a reset: 5,000 steps each hold an episode of 4,500.
+            num_envs=20,
+            clip_rewards=True,
+            value=_IMAGE_VALUE,
+            trpo=TRPOConfig(slices=64),
+        )
+    elif env == "BoxImage":
+        own, eta = _BOX_IMAGE, _ETA_IMAGES
+        config = dataclasses.replace(
+            config, steps=300_000, value=_IMAGE_VALUE, trpo=TRPOConfig(slices=4)
+        )
+    elif env.startswith(GYM_PREFIX):
+        own = _VECTORS
+        config = dataclasses.replace(config, steps=1_000_000, value=ValueConfig(kind="network"))
     else:
         raise ConfigError(unknown_name(env))
     default = METHODS[method].config
     intrinsic = own.get(method, default() if default is not None else None)
-    return dataclasses.replace(config, intrinsic=intrinsic, eta=_ETA[method])
+    return dataclasses.replace(config, intrinsic=intrinsic, eta=eta[method])

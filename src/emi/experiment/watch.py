@@ -10,7 +10,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from emi.envs import GYM_PREFIX
+from emi.envs import ATARI_PREFIX, GYM_PREFIX
 from emi.experiment import checkpoint
 from emi.experiment.config import ConfigError
 from emi.experiment.run import build_trainer, restore
@@ -63,9 +63,14 @@ def watch(run: Path, out: Path, *, seed: int = 0, deterministic: bool = False) -
 
 
 def _make(name: str) -> gymnasium.Env:
-    known = name.removeprefix(GYM_PREFIX) if name.startswith(GYM_PREFIX) else f"emi/{name}-v0"
+    settings: dict[str, Any] = {}
+    known = f"emi/{name}-v0"
+    if name.startswith(GYM_PREFIX):
+        known = name.removeprefix(GYM_PREFIX)
+    elif name.startswith(ATARI_PREFIX):
+        known, settings = "emi/Atari-v0", {"game": name.removeprefix(ATARI_PREFIX)}
     try:
-        return gymnasium.make(known, render_mode="rgb_array")
+        return gymnasium.make(known, render_mode="rgb_array", **settings)
     except (gymnasium.error.Error, ImportError, RuntimeError) as error:
         raise WatchError(f"{name} cannot be rendered here: {error}") from None
 
