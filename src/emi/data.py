@@ -6,7 +6,8 @@ same steps in time-major order with the steps that are not transitions left out,
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple
 
@@ -118,6 +119,27 @@ class UnitRange(NamedTuple):
 def as_tensor(array: Batched, device: torch.device | str = "cpu") -> Tensor:
     """The rows as a tensor on `device`; no copy where none is needed."""
     return torch.as_tensor(array[:] if isinstance(array, Rows) else array, device=device)
+
+
+# Large batches go in pieces: the images of a whole iteration need not become floats at once.
+PIECE_ROWS = 8_192  # most rows in a piece
+PIECE_ENTRIES = 2**22  # most entries in it: a convolution makes several times as many of them
+
+
+def pieces(*columns: Batched, device: torch.device | str) -> Iterator[tuple[Tensor, ...]]:
+    """The columns in order as tensors on `device`, the same rows of each at a time."""
+    widest = max(math.prod(column[:1].shape) for column in columns)
+    rows = max(1, min(PIECE_ROWS, PIECE_ENTRIES // max(1, widest)))
+    for start in range(0, len(columns[0]), rows):
+        yield tuple(as_tensor(column[start : start + rows], device) for column in columns)
+
+
+def in_pieces(
+    function: Callable[..., Tensor], device: torch.device | str, *columns: Batched
+) -> Tensor:
+    """`function` of the columns, row by row the same as at once; no gradients."""
+    with torch.no_grad():
+        return torch.cat([function(*part) for part in pieces(*columns, device=device)])
 
 
 class NotFiniteError(RuntimeError):

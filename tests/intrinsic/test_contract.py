@@ -247,7 +247,7 @@ def test_pieces_make_no_difference(
 ) -> None:
     made, batch = taught(method, world, batches=2), visit(world, 50, 4)
     whole = made.reward(batch)
-    monkeypatch.setattr("emi.intrinsic.pieces.ROWS", 16)
+    monkeypatch.setattr("emi.data.PIECE_ROWS", 16)
     torch.testing.assert_close(made.reward(batch), whole, rtol=1e-4, atol=1e-5)
 
 

@@ -256,7 +256,7 @@ def test_only_the_newest_frame_of_an_image_counts() -> None:
 def test_scoring_in_pieces_is_scoring_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     emi, data = EMI(VECTOR, CONTINUOUS), batch(VECTOR, CONTINUOUS, 21)
     whole = emi.reward(data)
-    monkeypatch.setattr("emi.intrinsic.pieces.ROWS", 8)
+    monkeypatch.setattr("emi.data.PIECE_ROWS", 8)
     torch.testing.assert_close(emi.reward(data), whole)
 
 

@@ -238,7 +238,7 @@ def test_scoring_in_pieces_is_scoring_at_once(monkeypatch: pytest.MonkeyPatch) -
     whole = icm.reward(data)
     seen = []
     icm.phi.register_forward_hook(lambda net, x, out: seen.append(len(out)))
-    monkeypatch.setattr("emi.intrinsic.pieces.ROWS", 8)
+    monkeypatch.setattr("emi.data.PIECE_ROWS", 8)
     pool = np.concatenate([np.asarray(data.obs), np.asarray(data.next_obs)])
     rows = Transitions(Rows(pool, np.arange(21)), data.action, Rows(pool, np.arange(21, 42)))
     torch.testing.assert_close(icm.reward(rows), whole)

@@ -339,7 +339,7 @@ def test_in_pieces_is_at_once(space: Box, monkeypatch: pytest.MonkeyPatch) -> No
     rows = dataclasses.replace(data, next_obs=Rows(np.asarray(data.next_obs), np.arange(len(data))))
     whole = RND(space, ACTIONS, SMALL)
     bonus, scalars = learn_and_reward(whole, data)
-    monkeypatch.setattr("emi.intrinsic.pieces.ROWS", 2)
+    monkeypatch.setattr("emi.data.PIECE_ROWS", 2)
     parts = RND(space, ACTIONS, SMALL)
     bonus_parts, scalars_parts = learn_and_reward(parts, rows)
     torch.testing.assert_close(bonus, bonus_parts, rtol=1e-4, atol=1e-5)

@@ -23,6 +23,7 @@ from emi.data import (
     PositiveInt,
     Rows,
     as_tensor,
+    in_pieces,
 )
 from emi.nets import Activation, is_image, linear, load_optimizer, trunk
 
@@ -43,9 +44,6 @@ class ValueConfig:
     """passes over the batch per fit (authors' trpo_emi_mujoco.py; 3 in trpo_emi_atari.py)"""
     minibatch: PositiveInt = 64
     """rows per gradient step (authors' trpo_emi_mujoco.py; 512 in trpo_emi_atari.py)"""
-
-
-PREDICT_ROWS = 16_384  # rows per forward pass, so that a large image batch needs little memory
 
 
 def features(obs: Tensor, clock: Tensor) -> Tensor:
@@ -122,12 +120,7 @@ class NetworkValue(nn.Module):
         return torch.as_tensor(array, device=self.head.weight.device)
 
     def predict(self, obs: Rows, clock: IntArray) -> FloatArray:
-        out = np.empty(len(obs))
-        with torch.inference_mode():
-            for start in range(0, len(obs), PREDICT_ROWS):
-                rows = slice(start, start + PREDICT_ROWS)
-                out[rows] = self(self._tensor(obs[rows])).cpu().numpy()
-        return out
+        return in_pieces(self, self.head.weight.device, obs).double().cpu().numpy()
 
     def fit(
         self, obs: Rows, clock: IntArray, target: FloatArray, rng: np.random.Generator

@@ -23,11 +23,11 @@ from emi.data import (
     PositiveInt,
     Transitions,
     as_tensor,
+    in_pieces,
 )
 from emi.intrinsic.actions import ActionVectors
 from emi.intrinsic.descent import Descent
 from emi.intrinsic.information import gaussian_kl, jsd_bound, jsd_loss
-from emi.intrinsic.pieces import in_pieces
 from emi.nets import Activation, linear, mlp, trunk
 
 

@@ -29,10 +29,11 @@ from emi.data import (
     PositiveInt,
     Transitions,
     as_tensor,
+    in_pieces,
+    pieces,
 )
 from emi.intrinsic.actions import ActionVectors
 from emi.intrinsic.descent import Descent
-from emi.intrinsic.pieces import in_pieces, pieces
 from emi.intrinsic.pool import Pool
 from emi.nets import Conv, Flat, Pixels, convolutions, is_image
 

@@ -24,10 +24,10 @@ from emi.data import (
     PositiveInt,
     Transitions,
     as_tensor,
+    in_pieces,
 )
 from emi.intrinsic.actions import ActionVectors
 from emi.intrinsic.descent import Descent
-from emi.intrinsic.pieces import in_pieces
 from emi.nets import Conv, Pixels, convolutions, is_image, mlp, trunk
 
 CONVOLUTIONS = (Conv(32, 3, 2, padding=1),) * 4  # φ of images (paper, section 3; authors' code)

@@ -30,10 +30,11 @@ from emi.data import (
     PositiveInt,
     Transitions,
     as_tensor,
+    in_pieces,
+    pieces,
 )
 from emi.intrinsic.descent import Descent
 from emi.intrinsic.moments import Moments, RunningMoments
-from emi.intrinsic.pieces import in_pieces, pieces
 from emi.nets import Conv, Flat, Pixels, convolutions, is_image, linear, mlp
 
 

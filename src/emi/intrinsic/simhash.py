@@ -18,10 +18,17 @@ import gymnasium
 import torch
 from torch import Tensor, nn
 
-from emi.data import Batched, NotNegativeFloat, PositiveFloat, PositiveInt, Transitions
+from emi.data import (
+    Batched,
+    NotNegativeFloat,
+    PositiveFloat,
+    PositiveInt,
+    Transitions,
+    in_pieces,
+    pieces,
+)
 from emi.intrinsic.autoencoder import ImageAutoencoder, VectorAutoencoder, binary_penalty
 from emi.intrinsic.descent import Descent
-from emi.intrinsic.pieces import in_pieces, pieces
 from emi.intrinsic.pool import Pool
 from emi.nets import Flat, Pixels, is_image
 

@@ -21,11 +21,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad, softplus
 
-from emi.data import NotNegativeFloat, PositiveFloat, PositiveInt, Transitions
+from emi.data import NotNegativeFloat, PositiveFloat, PositiveInt, Transitions, in_pieces
 from emi.intrinsic.actions import ActionVectors
 from emi.intrinsic.descent import Descent
 from emi.intrinsic.moments import Moments
-from emi.intrinsic.pieces import in_pieces
 from emi.intrinsic.pool import Pool
 from emi.nets import Flat, is_image
 
