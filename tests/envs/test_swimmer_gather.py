@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.utils.env_checker import check_env
+from gymnasium.vector import AutoresetMode
 
+import emi.envs  # noqa: F401 (registers emi/SwimmerGather-v0)
 from emi.envs.rendering import rendering_backend
 from emi.envs.swimmer_gather import (
     WALLS,
@@ -67,11 +69,11 @@ def at(degrees: float, distance: float = 3.0) -> list[float]:
 
 def landing(env: SwimmerGatherVectorEnv, action: np.ndarray) -> np.ndarray:
     """Where the centres of mass [n, 2] will be after the action; nothing is changed."""
-    state, left = env._state.copy(), env._left.copy()
+    state, left, com = env._state.copy(), env._left.copy(), env._com.copy()
     env._left[:] = False
     env.advance(action)
     landed = env._com.copy()
-    env._state[:], env._left[:] = state, left
+    env._state[:], env._left[:], env._com[:] = state, left, com
     return landed
 
 
@@ -400,6 +402,7 @@ def test_horizon_is_500_and_the_last_observation_is_kept() -> None:
     fresh, _ = twin.reset()
     np.testing.assert_array_equal(obs, fresh)
     assert np.abs(obs[:, :5]).max() < 0.06  # at rest but for the reset noise
+    assert not env._state[:, 0].any()  # the simulation's clock
     following, _, _, truncated, info = env.step(plan[20])
     np.testing.assert_array_equal(following, twin.step(plan[20])[0])
     assert not truncated.any()
@@ -448,9 +451,9 @@ def test_threads_do_not_matter() -> None:
     pooled.close()
 
 
-def test_a_pool_needs_two_environments_a_thread() -> None:
-    assert SwimmerGatherVectorEnv(num_envs=3, threads=8)._rollout.nthread == 0
-    assert SwimmerGatherVectorEnv(num_envs=4, threads=8)._rollout.nthread == 2
+def test_no_more_threads_than_environments() -> None:
+    assert SwimmerGatherVectorEnv(num_envs=1, threads=8)._rollout.nthread == 0
+    assert SwimmerGatherVectorEnv(num_envs=3, threads=8)._rollout.nthread == 3
     assert SwimmerGatherVectorEnv(num_envs=64, threads=8)._rollout.nthread == 8
 
 
@@ -502,16 +505,32 @@ def test_single_is_the_first_of_many() -> None:
     assert ends == [(5, True, False), (17, False, True), (29, False, True)]
 
 
-def test_single_ends_once_at_500_or_by_the_last_object() -> None:
+def test_single_ends_at_500_or_by_the_last_object() -> None:
     env = SwimmerGatherEnv()
     env.reset(seed=0)
-    place(env._world, 0, [], [(-6, -6)])
-    ends = [env.step(np.zeros(2))[2:4] for _ in range(500)]
-    assert ends == [(False, False)] * 499 + [(False, True)]
+    env._elapsed = 498
+    assert [env.step(np.zeros(2))[2:4] for _ in range(2)] == [(False, False), (False, True)]
     env.reset()
+    assert env._elapsed == 0
     place(env._world, 0, [], [(0, 0)])
     env._elapsed = 499
     assert env.step(np.zeros(2))[1:4] == (-1.0, True, False)
+
+
+def test_registered_environments_last_500_steps() -> None:
+    env = gymnasium.make("emi/SwimmerGather-v0")
+    assert isinstance(env.unwrapped, SwimmerGatherEnv)
+    env.reset(seed=0)
+    env.unwrapped._world._left[:, 1:] = False  # one apple, far away
+    env.unwrapped._world._objects[:] = -6.0
+    assert [env.step(np.zeros(2, np.float32))[3] for _ in range(500)] == [False] * 499 + [True]
+    many = gymnasium.make_vec("emi/SwimmerGather-v0", num_envs=3)
+    assert isinstance(many, SwimmerGatherVectorEnv)
+    assert many.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP
+    assert many.num_envs == 3
+    many.reset(seed=0)
+    many._elapsed[:] = 498
+    assert [many.step(np.zeros((3, 2)))[3].all() for _ in range(3)] == [False, True, False]
 
 
 # Input and output.
@@ -557,14 +576,14 @@ def test_returned_arrays_are_the_callers() -> None:
         np.testing.assert_array_equal(array, copy)
 
 
-@pytest.mark.parametrize("poison", [np.nan, np.inf])
+@pytest.mark.parametrize("poison", [np.nan, np.inf, 1e200])
 def test_a_diverged_simulation_is_shown(
     poison: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)  # MuJoCo logs the instability to the working directory
     env = SwimmerGatherVectorEnv(num_envs=3)
     env.reset(seed=0)
-    env._state[1, 3] = poison
+    env._state[1, 1] = poison
     obs, reward, _, _, _ = env.step(np.zeros((3, 2)))
     assert np.isfinite(obs).all(axis=1).tolist() == [True, False, True]
     assert not reward.any()
