@@ -90,14 +90,17 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--iterations", type=int, default=3, help="iterations in a round")
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="default: all cores")
+    parser.add_argument("--only", choices=["vectors", "images"], help="default: both")
     options = parser.parse_args()
     print(machine())
     print(
         f"Threads: {options.threads}; {options.rounds} rounds of {options.iterations} iterations."
     )
-    table("SparseHalfCheetah, 5,000 steps", "SparseHalfCheetah", list(METHODS), options)
-    images = [name for name in METHODS if name != "vime"]  # vectors only
-    table("Images, 10,000 steps", f"gym:{IMAGES}", images, options)
+    if options.only != "images":
+        table("SparseHalfCheetah, 5,000 steps", "SparseHalfCheetah", list(METHODS), options)
+    if options.only != "vectors":
+        images = [name for name in METHODS if name != "vime"]  # vectors only
+        table("Images, 10,000 steps", f"gym:{IMAGES}", images, options)
 
 
 if __name__ == "__main__":
