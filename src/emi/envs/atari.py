@@ -105,8 +105,8 @@ class AtariVectorEnv(VectorEnv[Images, npt.NDArray[Any], Any]):
     An environment that ends is reset within the same step: the returned observation is the first
     of the next episode, `info["final_obs"][i]` the last of the ended one. Results depend on the
     actions since the last `reset(seed=…)` only: not on `threads`, on the seed's value, or for one
-    environment on its neighbours. Where the game itself is over, ale-py looks no more at the
-    frames after the last complete action: the newest frame of that last observation is older.
+    environment on its neighbours. Of a game that is over ale-py never looks at the last frame: the
+    newest picture in that final observation is still the one before, or blended with it.
     """
 
     metadata: dict[str, Any] = {"autoreset_mode": AutoresetMode.SAME_STEP}  # noqa: RUF012
@@ -259,18 +259,22 @@ class Screen:
     def __init__(self, rom: str) -> None:
         self._game = ale_py.ALEInterface()
         self._game.setFloat("repeat_action_probability", 0.0)
+        # None for a game that ale-py does not have, but then there would be no first emulator.
         self._rom = cast(Path, ale_py.roms.get_rom_path(rom))
         self._game.loadROM(self._rom)
         self._actions = self._game.getMinimalActionSet()
 
     def start(self, *, load: bool) -> None:
+        """Start an episode as `start_games` does, so that both stay in step."""
         if load:
             self._game.loadROM(self._rom)
         self._game.reset_game()
 
     def play(self, action: int) -> None:
+        """Repeat the action, by its number, for four frames."""
         for _ in range(FRAME_SKIP):
             self._game.act(self._actions[action])  # does nothing once the game is over
 
     def picture(self) -> Images:
+        """The newest frame [210, 160, 3] in colour."""
         return self._game.getScreenRGB()

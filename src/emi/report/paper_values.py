@@ -42,4 +42,16 @@ PAPER: Mapping[str, PaperValues] = {
         },
         solved_above=50.0,
     ),
+    "SwimmerGather": PaperValues(
+        returns={
+            "emi": 0.438,
+            "ex2": 0.200,
+            "icm": 0.0,
+            "rnd": 0.0,
+            "ae-simhash": 0.258,
+            "simhash": 0.258,
+            "vime": 0.196,
+            "trpo": 0.0,
+        },
+    ),
 }
