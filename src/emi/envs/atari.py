@@ -22,7 +22,9 @@ from gymnasium.vector.utils import batch_space
 try:
     import ale_py
 except ModuleNotFoundError as error:
-    raise ModuleNotFoundError("Atari games need ale-py: pip install 'emi-rl[atari]'") from error
+    raise ModuleNotFoundError(
+        "Atari games need ale-py: pip install 'emi-rl[atari]'", name=error.name
+    ) from error
 
 Images = npt.NDArray[np.uint8]
 Flags = npt.NDArray[np.bool_]

@@ -26,7 +26,7 @@ try:
     from mujoco.rollout import Rollout
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
-        "SparseHalfCheetah needs MuJoCo: pip install 'emi-rl[mujoco]'"
+        "SparseHalfCheetah needs MuJoCo: pip install 'emi-rl[mujoco]'", name=error.name
     ) from error
 
 Array = npt.NDArray[np.float64]

@@ -24,7 +24,9 @@ try:
     import mujoco
     from mujoco.rollout import Rollout
 except ModuleNotFoundError as error:
-    raise ModuleNotFoundError("SwimmerGather needs MuJoCo: pip install 'emi-rl[mujoco]'") from error
+    raise ModuleNotFoundError(
+        "SwimmerGather needs MuJoCo: pip install 'emi-rl[mujoco]'", name=error.name
+    ) from error
 
 Array = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
