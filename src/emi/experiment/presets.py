@@ -35,7 +35,7 @@ _VECTORS: Own = {
         kl_weight=0.1,
         bandwidth=5.0,
     ),
-    # 512, made for images, take six to ten times as long and rank no better on vectors.
+    # 512 are made for images, and cost several times as much.
     "rnd": RNDConfig(features=64),
     "ae-simhash": SimHashConfig(autoencoder=True),
 }

@@ -60,7 +60,7 @@ class SimHashConfig:
     ae_every: PositiveInt = 5
     """batches from one training to the next (authors' scripts: 3 or 5)"""
     ae_updates: PositiveInt = 600
-    """most gradient steps in a training (ours: about a minute on two cores; authors: no limit)"""
+    """most gradient steps in a training (ours, to bound its time; authors: no limit)"""
     ae_pool: PositiveInt = 100_000
     """observations kept to train on, the newest (authors: 5 million; ours: 270 MB at 52×52)"""
 
