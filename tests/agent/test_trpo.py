@@ -9,7 +9,7 @@ import pytest
 import torch
 from gymnasium.spaces import Box, Discrete
 
-from emi.agent.policy import AnyPolicy, PolicyConfig, make_policy
+from emi.agent.policy import MIN_LOG_STD, AnyPolicy, GaussianPolicy, PolicyConfig, make_policy
 from emi.agent.trpo import (
     TRPOConfig,
     conjugate_gradient,
@@ -82,6 +82,18 @@ def test_slices_do_not_change_the_result(kind: str) -> None:
     )
     assert sliced_loss == pytest.approx(loss, abs=1e-6)
     torch.testing.assert_close(sliced_gradient, gradient, rtol=1e-5, atol=1e-6)
+
+
+def test_a_std_at_its_floor_has_no_fisher_information_in_slices_either() -> None:
+    policy = tiny("gaussian")
+    assert isinstance(policy, GaussianPolicy)
+    with torch.no_grad():
+        policy.log_std[0] = MIN_LOG_STD - 1
+    obs, action, advantage = batch(policy)
+    product = fisher_vector_product(policy, cut(policy, obs, action, advantage, 3), damping=0.0)
+    v = torch.zeros(len(flatten(list(policy.parameters()))))
+    v[:2] = 1.0  # log_std is the first parameter
+    assert product(v)[:2].tolist() == [0.0, 2.0]
 
 
 def test_conjugate_gradient_solves() -> None:

@@ -9,7 +9,7 @@ network's Jacobian J it makes the Gauss–Newton form JᵀFJ of the KL's Hessian
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from emi.data import Array, PositiveFloat, PositiveInt, UnitRange
-from emi.nets import Activation, is_image, linear, trunk
+from emi.nets import Activation, is_image, linear, push_forward, trunk
 
 MIN_LOG_STD = math.log(1e-6)  # floor of the authors' Gaussian policy
 
@@ -100,8 +100,16 @@ class GaussianPolicy(nn.Module):
         self._unit = UnitRange.of(action_space)
 
     def forward(self, obs: Tensor) -> Tensor:
-        mean = self.head(self.trunk(obs))
+        return self._beside_std(self.head(self.trunk(obs)))
+
+    def _beside_std(self, mean: Tensor) -> Tensor:
         return torch.cat([mean, self.log_std.clamp(min=MIN_LOG_STD).expand_as(mean)], dim=1)
+
+    def push_forward(self, obs: Tensor, change: Mapping[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        """`forward`, and J v for the `change` v of the weights; [n, 2A] each."""
+        mean, tangent = push_forward([*self.trunk, self.head], obs, change)
+        std_tangent = change[self.log_std] * (self.log_std >= MIN_LOG_STD)
+        return self._beside_std(mean), torch.cat([tangent, std_tangent.expand_as(tangent)], dim=1)
 
     def actor(self, rng: np.random.Generator) -> Callable[[Array], Array]:
         """obs [n, ...] to sampled actions [n, *action]; valid until the weights change."""
@@ -169,6 +177,10 @@ class CategoricalPolicy(nn.Module):
 
     def forward(self, obs: Tensor) -> Tensor:
         return self.head(self.trunk(obs))
+
+    def push_forward(self, obs: Tensor, change: Mapping[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        """`forward`, and J v for the `change` v of the weights; [n, A] each."""
+        return push_forward([*self.trunk, self.head], obs, change)
 
     def actor(self, rng: np.random.Generator) -> Callable[[Array], Array]:
         """obs [n, ...] to sampled actions [n]; valid until the weights change."""

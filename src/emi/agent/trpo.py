@@ -106,35 +106,36 @@ def fisher_vector_product(
 ) -> Callable[[Tensor], Tensor]:
     """v ↦ (H + damping·I) v with H = E[JᵀFJ], exact, J being the network's Jacobian.
 
-    Jv comes from differentiating u ↦ Jᵀu, which is linear; then JᵀF(Jv) is one more backward pass.
-    The graph of a single slice is built once and serves every product; several slices were asked
-    for because their graphs do not fit together, so each is rebuilt and dropped.
+    JᵀF(Jv) is a backward pass over the network's graph. The graph of a single slice is built once
+    and serves every product; there Jv comes from differentiating u ↦ Jᵀu, which is linear. Several
+    slices were asked for because their graphs do not fit together, so each is rebuilt and dropped,
+    and Jv is computed on the way.
     """
     weights = list(policy.parameters())
 
-    def linearise(part: Slice) -> Callable[[Tensor], Tensor]:
-        out = policy(states(part))
+    def pull_back(out: Tensor, tangent: Tensor, part: Slice) -> Tensor:
+        weighted = policy.fisher(part.old, tangent) / len(tangent)
+        return flatten(torch.autograd.grad(out, weights, weighted, retain_graph=len(slices) == 1))
+
+    if len(slices) == 1:
+        out = policy(states(slices[0]))
         u = torch.zeros_like(out, requires_grad=True)
         transposed = flatten(torch.autograd.grad(out, weights, u, create_graph=True))
 
         def product(v: Tensor) -> Tensor:
             (tangent,) = torch.autograd.grad(transposed, u, v, retain_graph=True)
-            weighted = policy.fisher(part.old, tangent) / len(tangent)
-            return flatten(torch.autograd.grad(out, weights, weighted, retain_graph=True))
+            return pull_back(out, tangent, slices[0]) + damping * v
 
-        return product
+    else:
 
-    kept = linearise(slices[0]) if len(slices) == 1 else None
+        def product(v: Tensor) -> Tensor:
+            change: dict[Tensor, Tensor] = dict(zip(weights, unflatten(v, weights), strict=True))
+            total = damping * v
+            for part in slices:
+                total += part.weight * pull_back(*policy.push_forward(states(part), change), part)
+            return total
 
-    def fisher_product(v: Tensor) -> Tensor:
-        if kept is not None:
-            return kept(v) + damping * v
-        total = damping * v
-        for part in slices:
-            total = total + part.weight * linearise(part)(v)
-        return total
-
-    return fisher_product
+    return product
 
 
 def surrogate_loss(policy: AnyPolicy, parameters: Tensor, part: Slice) -> Tensor:

@@ -126,7 +126,7 @@ def preset(env: str, method: str) -> TrainConfig:
             num_envs=20,
             clip_rewards=True,
             value=_IMAGE_VALUE,
-            trpo=TRPOConfig(slices=64),
+            trpo=TRPOConfig(slices=256),  # larger ones leave the cache
         )
     elif env == "BoxImage":
         own, eta = _BOX_IMAGE, _ETA_IMAGES
