@@ -13,6 +13,7 @@ import torch
 
 import emi
 from emi.data import NotFiniteError
+from emi.experiment import train as train_module
 from emi.experiment.config import METHODS, TrainConfig, resolve
 from emi.experiment.train import Trainer
 
@@ -329,8 +330,34 @@ def test_the_embedding_sample_is_whole_paths() -> None:
     sample = trainer.embedding_sample()
     assert sample["phi"].shape == (300, 2)
     assert sample["obs"].shape == (300, 20)
+    assert not {"frame", "frame_next"} & set(sample)
     first = sample["env"] == 0
     assert sample["clock"][first].tolist() == list(range(100))
+    assert not sample["ended"].any()  # after 500 steps they would
     # Along a path, the successor of one row is the next row.
     torch.testing.assert_close(sample["phi_next"][first][:-1], sample["phi"][first][1:])
     assert Trainer(small("trpo")).embedding_sample() == {}
+
+
+def test_of_images_the_sample_keeps_the_newest_frames_of_one_path(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sizes = ("steps_per_iteration=60", "num_envs=2", "intrinsic.minibatch=20")
+    trainer = Trainer(small("emi", *sizes, env="Freeway"))
+    trainer.iterate()
+    sample = trainer.embedding_sample()
+    assert "obs" not in sample
+    assert sample["env"].tolist() == [0] * 30
+    assert sample["clock"].tolist() == list(range(30))
+    assert (sample["frame"].shape, sample["frame"].dtype) == ((30, 1, 52, 52), torch.uint8)
+    rollout, _ = trainer._last  # type: ignore[misc]
+    stacks = rollout.pool[rollout.index[:, 0]]
+    assert np.array_equal(sample["frame"][:, 0].numpy(), stacks[:, -1])
+    # The cars move: a frame older than the newest would not do.
+    assert not np.array_equal(stacks[:, -1], stacks[:, -2])
+    assert torch.equal(sample["frame_next"][:-1], sample["frame"][1:])
+    assert trainer.intrinsic is not None
+    torch.testing.assert_close(sample["phi"], trainer.intrinsic.embed_state(stacks))
+
+    monkeypatch.setattr(train_module, "FRAME_SAMPLE", 12)
+    assert len(trainer.embedding_sample()["frame"]) == 12

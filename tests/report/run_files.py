@@ -1,14 +1,18 @@
 """Run directories for the tests, written as `emi train` leaves them."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+import numpy as np
+from safetensors.numpy import save_file
 
 
 def write_run(
     directory: Path,
     returns: Sequence[float],
     *,
+    env: str = "SparseHalfCheetah",
     method: str = "emi",
     seed: int = 0,
     eta: float = 0.001,
@@ -18,7 +22,7 @@ def write_run(
     """A run of 5,000 steps and 30 seconds per iteration; `iterations` asked for in the config."""
     directory.mkdir(parents=True)
     config = {
-        "env": "SparseHalfCheetah",
+        "env": env,
         "method": method,
         "seed": seed,
         "eta": eta,
@@ -45,3 +49,39 @@ def write_run(
     header = "iteration,steps,seconds,return_mean,return_max,emi/loss_info"
     (directory / "metrics.csv").write_text("\n".join([header, *rows]) + "\n")
     return directory
+
+
+def write_sample(
+    directory: Path,
+    lengths: Sequence[Sequence[int]],
+    *,
+    images: bool = False,
+    error: Mapping[int, tuple[float, float]] | None = None,
+) -> dict[str, np.ndarray]:
+    """An embedding sample with episodes of these lengths, by environment; also returns it.
+
+    The environments' totals are equal. Row k of `frame` is all k, and of `frame_next` all 255 − k.
+    With `error`, S is zero in all rows but these.
+    """
+    clocks = [np.concatenate([np.arange(n) for n in episodes]) for episodes in lengths]
+    clock = np.stack(clocks, axis=1)  # [time, env]
+    env = np.broadcast_to(np.arange(len(lengths)), clock.shape)
+    rng, n = np.random.default_rng(0), clock.size
+    names = ("phi", "phi_next", "psi", "error")
+    sample = {name: rng.normal(size=(n, 2)).astype(np.float32) for name in names}
+    sample |= {"bonus": rng.random(n), "reward": np.zeros(n)}
+    sample |= {"clock": clock.ravel(), "env": env.ravel()}
+    if error is not None:
+        sample["error"][:] = 0
+        for row, S in error.items():
+            sample["error"][row] = S
+    if images:
+        levels = np.broadcast_to(np.arange(n)[:, None, None, None], (n, 1, 8, 8)) % 256
+        sample |= {"frame": levels.astype(np.uint8), "frame_next": (255 - levels).astype(np.uint8)}
+    else:
+        sample["obs"] = rng.normal(size=(n, 20)).astype(np.float32)
+    save_file(
+        {k: np.ascontiguousarray(v) for k, v in sample.items()},
+        directory / "embedding.safetensors",
+    )
+    return sample

@@ -20,13 +20,15 @@ from emi.agent.policy import make_policy
 from emi.agent.rollout import collect
 from emi.agent.trpo import trpo_step
 from emi.agent.value import explained_variance, make_value
-from emi.data import Array, NotFiniteError, Rollout, check_finite
+from emi.data import Array, NotFiniteError, Rollout, Rows, as_tensor, check_finite, in_pieces
 from emi.envs import make_env
 from emi.experiment.config import TrainConfig, resolve
 from emi.intrinsic import EMI, Method, make_intrinsic, reward_and_rest
-from emi.nets import is_image
+from emi.nets import Pixels, is_image
 
-EMBEDDING_SAMPLE = 2_000  # states kept for pictures of the embedding
+# Kept for pictures of the embedding.
+EMBEDDING_SAMPLE = 2_000  # states that are vectors, about
+FRAME_SAMPLE = 5_000  # states that are images: an Atari episode has at most 4,500
 
 
 @dataclass(frozen=True)
@@ -229,27 +231,43 @@ class Trainer:
         return modules if self.intrinsic is None else modules | {"intrinsic": self.intrinsic}
 
     def embedding_sample(self) -> dict[str, Tensor]:
-        """States of the last batch in φ-space with time, bonus and ‖S‖; empty without an embedding.
+        """States of the last batch in φ-space with time, bonus and S; empty without an embedding.
 
-        The first environments' whole paths are taken, so that a path can be drawn.
+        The first environments' whole paths are taken, so that a path can be drawn. Vectors are kept
+        as `obs`; of images, the newest frames of s and s', `frame` and `frame_next` [n, C, H, W].
         """
         if not isinstance(self.intrinsic, EMI) or self._last is None:
             return {}
         rollout, bonus = self._last
-        paths = max(1, EMBEDDING_SAMPLE // len(rollout.index))
+        space = self.envs.single_observation_space
         chosen = np.zeros_like(rollout.valid)
-        chosen[:, :paths] = rollout.valid[:, :paths]
-        batch = rollout.transitions(self.policy.to_env)[np.flatnonzero(rollout.flat(chosen))]
+        if is_image(space):
+            chosen[:FRAME_SAMPLE, 0] = rollout.valid[:FRAME_SAMPLE, 0]
+        else:
+            paths = max(1, EMBEDDING_SAMPLE // len(rollout.index))
+            chosen[:, :paths] = rollout.valid[:, :paths]
+        # Gathered in pieces where they are read: a path of stacks is never held at once.
+        obs, next_obs = (
+            Rows(rollout.pool, index[chosen]) for index in (rollout.index, rollout.next_index)
+        )
+        action = self.policy.to_env(rollout.action[chosen])
         env = np.broadcast_to(np.arange(chosen.shape[1]), chosen.shape)
+        if is_image(space):
+            newest = Pixels(space.shape, newest_frame=True).frames  # type: ignore[arg-type]
+            seen = {"frame": obs, "frame_next": next_obs}
+            states = {name: in_pieces(newest, "cpu", rows) for name, rows in seen.items()}
+        else:
+            states = {"obs": as_tensor(obs)}
         return {
-            "obs": torch.as_tensor(batch.obs),
-            "phi": self.intrinsic.embed_state(batch.obs),
-            "phi_next": self.intrinsic.embed_state(batch.next_obs),
-            "psi": self.intrinsic.embed_action(batch.action),
-            "error": self.intrinsic.error(batch.obs, batch.action),
+            **states,
+            "phi": self.intrinsic.embed_state(obs),
+            "phi_next": self.intrinsic.embed_state(next_obs),
+            "psi": self.intrinsic.embed_action(action),
+            "error": self.intrinsic.error(obs, action),
             "bonus": torch.as_tensor(rollout.grid(bonus)[chosen]),
             "reward": torch.as_tensor(rollout.reward[chosen]),
             "clock": torch.as_tensor(rollout.clock[chosen]),
+            "ended": torch.as_tensor(rollout.ended[chosen]),
             "env": torch.as_tensor(env[chosen].copy()),
         }
 

@@ -77,15 +77,11 @@ class NewestFrame(nn.Module):
 
     def __init__(self, space: Sequence[int]) -> None:
         super().__init__()
-        pixels = Pixels(space, newest_frame=True)
-        self.axis = pixels.axis
-        self.shape = (pixels.channels, pixels.height, pixels.width)
+        self.pixels = Pixels(space, newest_frame=True)
+        self.shape = (self.pixels.channels, self.pixels.height, self.pixels.width)
 
     def forward(self, obs: Tensor) -> Tensor:
-        if self.axis is None:
-            return obs.unsqueeze(1)
-        channels_first = obs if self.axis == 1 else obs.permute(0, 3, 1, 2)
-        return channels_first[:, -self.shape[0] :].contiguous()
+        return self.pixels.frames(obs).contiguous()
 
 
 class Dense(NamedTuple):

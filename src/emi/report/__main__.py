@@ -1,8 +1,9 @@
-"""Commit finished runs, and rebuild figure and table from committed ones.
+"""Commit finished runs, rebuild figure and table from committed ones, draw what a run explored.
 
 python -m emi.report collect RUN… --into results/sparse_half_cheetah
 python -m emi.report draw results/sparse_half_cheetah
 python -m emi.report search results/search_eta_* --out results/coefficient_search.md
+python -m emi.report embedding RUN --out DIR
 """
 
 import argparse
@@ -10,6 +11,7 @@ import sys
 from pathlib import Path
 
 from emi.report.curves import draw_learning_curves
+from emi.report.embedding import draw_embedding, draw_error_model
 from emi.report.load import Run, collect, load_runs
 from emi.report.paper_values import METHOD_ORDER
 from emi.report.search import search_table
@@ -32,6 +34,11 @@ def main(arguments: list[str] | None = None) -> int:
     to_search = commands.add_parser("search", help="table of a search for the coefficient")
     to_search.add_argument("experiments", nargs="+", type=Path, metavar="results/EXPERIMENT")
     to_search.add_argument("--out", required=True, type=Path, metavar="FILE")
+    to_embed = commands.add_parser(
+        "embedding", help="write embedding.png, error_model.png and their .svg"
+    )
+    to_embed.add_argument("run", type=Path, metavar="RUN", help="a run directory")
+    to_embed.add_argument("--out", type=Path, metavar="DIR", help="default: the run's folder")
     options = parser.parse_args(arguments)
     try:
         if options.command == "collect":
@@ -40,6 +47,8 @@ def main(arguments: list[str] | None = None) -> int:
             runs = [run for folder in options.experiments for run in load_runs(folder)]
             options.out.write_text(search_table(runs), encoding="utf-8")
             written = [options.out]
+        elif options.command == "embedding":
+            written = embedding(options.run, options.out or options.run)
         else:
             written = draw(options.experiment, options.out or options.experiment)
     except (ValueError, OSError) as error:
@@ -58,6 +67,11 @@ def draw(experiment: Path, out: Path) -> list[Path]:
     parts = (f"**{env}**\n\n{return_table(env, methods)}" for env, methods in grid.items())
     table.write_text("\n".join(parts), encoding="utf-8")
     return [*draw_learning_curves(grid, out / "learning_curves"), table]
+
+
+def embedding(run: Path, out: Path) -> list[Path]:
+    """The two pictures of what `run` explored, written into `out`."""
+    return [*draw_embedding(run, out / "embedding"), *draw_error_model(run, out / "error_model")]
 
 
 def by_env_and_method(runs: list[Run]) -> dict[str, dict[str, list[Run]]]:

@@ -1,0 +1,249 @@
+"""Pictures of what was explored: which episode, which peaks, which frames."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.collections import PathCollection
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+from run_files import write_run, write_sample
+
+from emi.report import embedding
+from emi.report.__main__ import main
+from emi.report.embedding import (
+    PEAK_COLOURS,
+    along,
+    choose_episode,
+    draw_embedding,
+    draw_error_model,
+    path_rows,
+    peaks,
+    plane,
+    read_sample,
+)
+
+
+@pytest.fixture
+def figures(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
+    """The figures that are drawn, instead of their files."""
+    drawn: list[Figure] = []
+    monkeypatch.setattr(embedding, "save_figure", lambda figure, stem: drawn.append(figure) or [])
+    return drawn
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return write_run(tmp_path / "run", [0, 1, 2], seed=3)
+
+
+@pytest.mark.parametrize(
+    ("norm", "count", "apart", "expected"),
+    [
+        ([0, 5, 4, 0, 3, 0, 0, 9, 0], 2, 2, [1, 7]),  # 4 is the slope of 5, not a peak
+        ([0, 5, 0, 4, 0, 0, 3, 0], 2, 3, [1, 6]),  # 4 is too near to 5
+        ([0, 5, 0, 4, 0, 0, 3, 0], 2, 2, [1, 3]),
+        ([1, 2, 2, 2, 1, 3, 0], 5, 2, [1, 5]),  # of a plateau, the first
+        ([3, 1, 2], 5, 1, [0, 2]),  # the ends
+        ([2, 2, 2, 2], 5, 1, []),
+        ([7], 5, 1, []),
+    ],
+)
+def test_peaks(norm: list[float], count: int, apart: int, expected: list[int]) -> None:
+    assert peaks(np.array(norm, float), count, apart).tolist() == expected
+
+
+def test_episodes_are_told_by_environment_and_end() -> None:
+    env = np.array([0, 1, 0, 1, 0, 1, 0, 1])
+    episodes = path_rows({"env": env, "ended": np.isin(np.arange(8), [2])})
+    assert [(e.rows.tolist(), e.whole) for e in episodes] == [
+        ([0, 2], True),
+        ([4, 6], False),
+        ([1, 3, 5, 7], False),
+    ]
+    # An end in the last row leaves no empty episode behind.
+    last = path_rows({"env": env, "ended": np.isin(np.arange(8), [2, 7])})
+    assert [len(e.rows) for e in last] == [2, 2, 4]
+    assert [e.whole for e in last] == [True, False, True]
+    # What is known to be whole goes before what is longer.
+    assert choose_episode(episodes) is episodes[0]
+    assert choose_episode(episodes[1:]) is episodes[2]
+    assert choose_episode(episodes[1:2] * 2) is episodes[1]
+    assert episodes[0].describe() == "a whole episode, 2 steps"
+    assert episodes[2].describe() == "one episode, 4 steps up to the end of the sample"
+
+
+def test_a_sample_without_ends_is_read_by_its_clock(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", [1.0])
+    sample = write_sample(run, [[2, 2], [4]])
+    assert "ended" not in sample
+    _, read = read_sample(run)
+    assert read["ended"].tolist() == [False, False, True, False, False, False, False, False]
+
+
+def test_frames_are_spread_over_the_path() -> None:
+    rows = np.arange(100, 111)
+    assert along(rows, 6).tolist() == [100, 102, 104, 106, 108, 110]
+    assert along(rows[:2], 6).tolist() == [100, 101]
+
+
+def test_the_plane_of_each_dimension() -> None:
+    clock = np.arange(3)
+    phi = np.array([[1.0, 5.0], [2.0, 4.0], [3.0, 9.0]])
+    points, labels = plane(phi, clock)
+    assert points.tolist() == phi.tolist()
+    assert labels == ("φ₁(s)", "φ₂(s)")
+    points, labels = plane(phi[:, 1:], clock)
+    assert points.tolist() == [[0, 5], [1, 4], [2, 9]]
+    assert labels == ("step of the episode", "φ(s)")
+    # Twice as far along the last axis as along the first; the one between is constant.
+    phi = np.array([[1.0, 7, 0], [-1, 7, 0], [0, 7, 2], [0, 7, -2]])
+    points, labels = plane(phi, np.arange(4))
+    assert points == pytest.approx(np.array([[0.0, 1], [0, -1], [2, 0], [-2, 0]]))
+    assert labels == (
+        "principal component 1 of 3, 80% of the variance",
+        "principal component 2 of 3, 20% of the variance",
+    )
+
+
+def images(panels: list[Axes]) -> list[int]:
+    """The level of each frame that is shown."""
+    return [int(np.unique(panel.images[0].get_array()).item()) for panel in panels if panel.images]
+
+
+def test_vectors_by_time_and_by_bonus(run: Path, tmp_path: Path, figures: list[Figure]) -> None:
+    sample = write_sample(run, [[40], [40]])
+    draw_embedding(run, tmp_path / "embedding")
+    by_time, by_bonus = (p for p in figures[0].axes if p.collections and p.get_xlabel())
+    assert figures[0].get_suptitle() == (
+        "SparseHalfCheetah, EMI, seed 3, 15,000 steps\n80 states of the last batch; "
+        "the line is one episode, 40 steps up to the end of the sample"
+    )
+    for panel, name in ((by_time, "clock"), (by_bonus, "bonus")):
+        (dots,) = panel.collections
+        assert isinstance(dots, PathCollection)
+        assert np.array_equal(dots.get_offsets(), sample["phi"])
+        assert np.array_equal(dots.get_array(), sample[name])
+        assert dots.get_rasterized()
+    bars = [p.get_ylabel() for p in figures[0].axes if p not in (by_time, by_bonus)]
+    assert bars == ["step of the episode", "bonus"]
+    path, start, end = by_time.lines
+    own = sample["phi"][sample["env"] == 0]
+    assert np.array_equal(path.get_xydata(), own)
+    assert (start.get_label(), *start.get_xydata()[0]) == ("start", *own[0])
+    assert (end.get_label(), *end.get_xydata()[0]) == ("end", *own[-1])
+    assert not by_bonus.lines
+
+
+def test_frames_of_the_path_are_numbered(run: Path, tmp_path: Path, figures: list[Figure]) -> None:
+    sample = write_sample(run, [[7, 21, 3]], images=True)  # the longest is rows 7 to 27
+    draw_embedding(run, tmp_path / "embedding")
+    scatter, _, *strip = figures[0].axes
+    assert "the line is a whole episode, 21 steps" in figures[0].get_suptitle()
+    assert images(strip) == [7, 11, 15, 19, 23, 27]
+    assert [p.get_title() for p in strip] == [
+        f"{number}: step {step}" for number, step in enumerate([0, 4, 8, 12, 16, 20], 1)
+    ]
+    assert [text.get_text() for text in scatter.texts] == list("123456")
+    assert [text.xy for text in scatter.texts] == pytest.approx(sample["phi"][7:28:4])
+
+
+def test_a_path_shorter_than_the_strip(run: Path, tmp_path: Path, figures: list[Figure]) -> None:
+    write_sample(run, [[2]], images=True)
+    draw_embedding(run, tmp_path / "embedding")
+    assert images(figures[0].axes) == [0, 1]
+
+
+# Rows 7 to 27 are the episode that is drawn; ‖S‖ is this there, and 99 in the ones around it.
+HEIGHTS = {3: 99, 8: 3, 12: 9, 13: 8, 17: 5, 20: 4, 22: 2, 25: 6, 29: 99}
+ERROR = {row: (0.6 * height, 0.8 * height) for row, height in HEIGHTS.items()}
+
+
+@pytest.mark.parametrize("of_images", [False, True])
+def test_the_error_model_over_an_episode(
+    run: Path, tmp_path: Path, figures: list[Figure], of_images: bool
+) -> None:
+    sample = write_sample(run, [[7, 21, 3]], images=of_images, error=ERROR)
+    draw_error_model(run, tmp_path / "error_model")
+    assert figures[0].get_suptitle() == (
+        "SparseHalfCheetah, EMI, seed 3, 15,000 steps\nthe error model in a whole episode, 21 steps"
+    )
+    (panel,) = (p for p in figures[0].axes if p.lines)
+    line, *marks = panel.lines
+    assert line.get_xdata().tolist() == list(range(21))
+    assert line.get_ydata() == pytest.approx([HEIGHTS.get(row, 0) for row in range(7, 28)])
+    steps = [1, 5, 10, 13, 18]  # 13, beside 12, and 22 are not among them
+    assert [mark.get_xdata().item() for mark in marks] == steps
+    assert [mark.get_ydata().item() for mark in marks] == pytest.approx([3, 9, 5, 4, 6])
+    assert [text.get_text() for text in panel.texts] == list("abcde")
+    assert [mark.get_label() for mark in marks] == [
+        f"{letter}: step {step}, bonus {sample['bonus'][7 + step]:.3g}"
+        for letter, step in zip("abcde", steps, strict=True)
+    ]
+    shown = [p for p in figures[0].axes if p.images]
+    assert len(shown) == (10 if of_images else 0)
+    if of_images:
+        assert images(shown[:5]) == [8, 12, 17, 20, 25]
+        assert images(shown[5:]) == [247, 243, 238, 235, 230]
+        borders = [to_hex(p.spines["left"].get_edgecolor()) for p in shown]
+        assert borders == [colour.lower() for colour in PEAK_COLOURS.values()] * 2
+        assert [to_hex(mark.get_color()) for mark in marks] == borders[:5]
+
+
+def test_without_an_error_model_nothing_is_marked(
+    run: Path, tmp_path: Path, figures: list[Figure]
+) -> None:
+    write_sample(run, [[20]], images=True, error={})
+    draw_error_model(run, tmp_path / "error_model")
+    (panel,) = (p for p in figures[0].axes if p.lines)
+    assert len(panel.lines) == 1
+    assert images(figures[0].axes) == []
+
+
+@pytest.mark.parametrize("of_images", [False, True])
+def test_the_command_writes_the_same_bytes_twice(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], of_images: bool
+) -> None:
+    write_sample(run, [[500]] * (1 if of_images else 4), images=of_images)
+    names = [f"{stem}.{kind}" for stem in ("embedding", "error_model") for kind in ("png", "svg")]
+    for out in (tmp_path / "first", tmp_path / "second"):
+        assert main(["embedding", str(run), "--out", str(out)]) == 0
+        assert capsys.readouterr().out.split() == [str(out / name) for name in names]
+    for name in names:
+        assert (tmp_path / "first" / name).read_bytes() == (tmp_path / "second" / name).read_bytes()
+    svg = (tmp_path / "first" / "embedding.svg").read_text()
+    assert len(svg) < 1_000_000
+    assert "<image" in svg
+    assert svg.count("<use") < 100  # the states are not a shape each
+
+
+def error_of(run: Path, out: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    assert main(["embedding", str(run), "--out", str(out)]) == 2
+    sentence = capsys.readouterr().err
+    assert sentence.count("\n") == 1
+    return sentence.strip()
+
+
+def test_errors_say_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out"
+    trpo = write_run(tmp_path / "trpo", [0, 1], method="trpo", iterations=9)
+    assert error_of(trpo, out, capsys) == (
+        f"emi.report: {trpo} is a run of trpo, which has no embedding: give a run of emi or emi-d"
+    )
+    unfinished = write_run(tmp_path / "unfinished", [0, 1], iterations=9)
+    assert error_of(unfinished, out, capsys) == (
+        f"emi.report: {unfinished} has not reached its 45000 steps, when the embedding is written: "
+        f"finish it with 'emi resume {unfinished}'"
+    )
+    committed = write_run(tmp_path / "committed", [0, 1], method="emi-d")
+    assert error_of(committed, out, capsys) == (
+        f"emi.report: {committed} has no embedding.safetensors: "
+        "give the directory that 'emi train' wrote"
+    )
+    (committed / "embedding.safetensors").write_bytes(b"not tensors")
+    assert error_of(committed, out, capsys).startswith(
+        f"emi.report: {committed / 'embedding.safetensors'} is damaged ("
+    )
+    assert error_of(tmp_path, out, capsys).startswith(f"emi.report: {tmp_path} holds no run: ")
+    assert not out.exists()
