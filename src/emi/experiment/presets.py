@@ -93,8 +93,7 @@ _ETA = {
     "vime": 0.1,
     "trpo": 0.0,
 }
-# Elsewhere the authors of VIME and #Exploration have coefficients of their own; those of EX2 have the
-# one that was found.
+# Elsewhere the authors of VIME and #Exploration have others; those of EX2 have the one found here.
 _ETA_SWIMMER_GATHER = {**_ETA, "vime": 1e-4, "simhash": 1e-2}
 _ETA_IMAGES = {**_ETA, "simhash": 1e-2}
 
