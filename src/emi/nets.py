@@ -110,6 +110,13 @@ class Flat(nn.Module):
         return obs.reshape(len(obs), -1).to(torch.float32)
 
 
+class FlatImages(nn.Module):
+    """[n, C, H, W] to [n, H·W·C]: a view of channels_last memory, as is its gradient."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        return images.permute(0, 2, 3, 1).flatten(1)
+
+
 class Conv(NamedTuple):
     """One convolution with square kernels."""
 
@@ -148,7 +155,7 @@ def convolutions(
         conv = skip_init(nn.Conv2d, channels, *layer)
         stack += [_initialise(conv, init, generator), _ACTIVATIONS[activation]()]
         height, width, channels = layer.output(height), layer.output(width), layer.filters
-    net = nn.Sequential(*stack, nn.Flatten())
+    net = nn.Sequential(*stack, FlatImages())
     return net.to(memory_format=torch.channels_last), channels * height * width  # type: ignore[call-overload]
 
 
@@ -198,7 +205,7 @@ def push_forward(
                 through = 0 if tangent is None else _affine(layer, tangent, layer.weight, None)
                 tangent = own + through
             elif tangent is not None:
-                flat = isinstance(layer, nn.Flatten)
+                flat = isinstance(layer, FlatImages)
                 tangent = layer(tangent) if flat else tangent * _slope(layer, y)
         x = y
     assert tangent is not None, "a net without weights"

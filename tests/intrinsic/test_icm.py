@@ -189,7 +189,7 @@ def test_the_features_of_images_are_those_of_the_original() -> None:
         assert phi.shape == (2, width)
         assert -1 < phi.min() < 0  # ELU, and nothing linear behind it
     names = [type(layer).__name__ for layer in icm.phi]
-    assert names == ["Pixels", *["Conv2d", "ELU"] * 4, "Flatten"]
+    assert names == ["Pixels", *["Conv2d", "ELU"] * 4, "FlatImages"]
 
 
 def test_the_features_of_vectors_end_in_tanh() -> None:

@@ -245,7 +245,9 @@ def test_the_networks_are_the_originals() -> None:
     shapes = [tuple(p.shape) for p in rnd.predictor.parameters() if p.ndim > 1]
     assert shapes == [*convolutions, (512, 576), (512, 512), (512, 512)]
     names = [type(layer).__name__ for layer in rnd.predictor]
-    assert names == ["Conv2d", "LeakyReLU"] * 3 + ["Flatten"] + ["Linear", "ReLU"] * 2 + ["Linear"]
+    assert names == ["Conv2d", "LeakyReLU"] * 3 + ["FlatImages"] + ["Linear", "ReLU"] * 2 + [
+        "Linear"
+    ]
     assert {layer.negative_slope for layer in rnd.target if hasattr(layer, "negative_slope")} == {
         0.2
     }
