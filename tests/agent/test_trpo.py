@@ -84,6 +84,22 @@ def test_slices_do_not_change_the_result(kind: str) -> None:
     torch.testing.assert_close(sliced_gradient, gradient, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("shape", "n", "slices"),
+    # 2²² entries at a time, 387 stacks of four frames of 52×52.
+    [((20,), 5_000, 1), ((33,), 50_000, 1), ((4, 52, 52), 387, 1), ((4, 52, 52), 1_000, 3)],
+)
+def test_left_open_slices_are_as_large_as_is_good(
+    shape: tuple[int, ...], n: int, slices: int
+) -> None:
+    space = Box(0, 255, shape, np.uint8 if len(shape) == 3 else np.float32)
+    policy = make_policy(space, Discrete(2), PolicyConfig(hidden=(2,)), torch.Generator())
+    obs = Rows(np.zeros((1, *shape), space.dtype), np.zeros(n, np.int64))
+    parts = cut(policy, obs, torch.zeros(n, dtype=torch.long), torch.zeros(n), TRPOConfig().slices)
+    assert len(parts) == slices
+    assert sum(len(part.action) for part in parts) == n
+
+
 def test_a_std_at_its_floor_has_no_fisher_information_in_slices_either() -> None:
     policy = tiny("gaussian")
     assert isinstance(policy, GaussianPolicy)

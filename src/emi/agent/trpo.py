@@ -9,6 +9,7 @@ of the batch, so that memory is bounded by a slice and the result does not depen
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -18,7 +19,16 @@ from torch import Tensor
 from torch.func import functional_call
 
 from emi.agent.policy import AnyPolicy
-from emi.data import Fraction, NotNegativeFloat, PositiveFloat, PositiveInt, Rows, as_tensor
+from emi.data import (
+    PIECE_ENTRIES,
+    Fraction,
+    NotNegativeFloat,
+    NotNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    Rows,
+    as_tensor,
+)
 
 
 @dataclass(frozen=True)
@@ -35,8 +45,8 @@ class TRPOConfig:
     """each try is this much shorter (authors' code)"""
     max_backtracks: PositiveInt = 15
     """number of tries before the step is given up (authors' code)"""
-    slices: PositiveInt = 1
-    """parts the batch is passed in; more need less memory (authors: 16 for images)"""
+    slices: NotNegativeInt = 0
+    """parts the batch is passed in, for memory; 0: as many as images need (authors: 16 for images)"""
 
 
 class Slice(NamedTuple):
@@ -190,10 +200,13 @@ def line_search(
 def cut(
     policy: AnyPolicy, obs: Rows, action: Tensor, advantage: Tensor, slices: int
 ) -> list[Slice]:
-    """The batch in `slices` nearly equal parts, with the parameters of π_old."""
+    """The batch in `slices` nearly equal parts, with the parameters of π_old.
+
+    Left open, a slice has as many observations as networks read at once elsewhere.
+    """
     parts = []
     n = len(action)
-    slices = min(slices, n)
+    slices = min(n, slices or math.ceil(n * math.prod(obs[:1].shape) / PIECE_ENTRIES))
     for i in range(slices):
         rows = slice(i * n // slices, (i + 1) * n // slices)
         part_obs = Rows(obs.pool, obs.index[rows])

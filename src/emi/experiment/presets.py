@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
-from emi.agent.trpo import TRPOConfig
 from emi.agent.value import ValueConfig
 from emi.envs import GYM_PREFIX, is_atari, unknown_name
 from emi.experiment.config import METHODS, ConfigError, TrainConfig
@@ -126,13 +125,10 @@ def preset(env: str, method: str) -> TrainConfig:
             num_envs=20,
             clip_rewards=True,
             value=_IMAGE_VALUE,
-            trpo=TRPOConfig(slices=256),  # larger ones leave the cache
         )
     elif env == "BoxImage":
         own, eta = _BOX_IMAGE, _ETA_IMAGES
-        config = dataclasses.replace(
-            config, steps=300_000, value=_IMAGE_VALUE, trpo=TRPOConfig(slices=4)
-        )
+        config = dataclasses.replace(config, steps=300_000, value=_IMAGE_VALUE)
     elif env.startswith(GYM_PREFIX):
         own = _VECTORS
         config = dataclasses.replace(config, steps=1_000_000, value=ValueConfig(kind="network"))
