@@ -46,7 +46,7 @@ class TRPOConfig:
     max_backtracks: PositiveInt = 15
     """number of tries before the step is given up (authors' code)"""
     slices: NotNegativeInt = 0
-    """parts the batch is passed in, for memory; 0: as many as images need (authors: 16 for images)"""
+    """parts the batch is passed in; 0: as many as the memory of images asks for (authors: 16)"""
 
 
 class Slice(NamedTuple):
