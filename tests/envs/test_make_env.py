@@ -11,6 +11,13 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
 from emi.envs import ENVIRONMENTS, FAMILIES, make_env, rendering
+from emi.experiment.config import resolve
+from emi.experiment.train import Trainer
+
+UNSUPPORTED = (
+    r"^'gym:NAME' has observations .* and actions .*: supported are Box, Discrete, MultiDiscrete "
+    r"and MultiBinary observations and Box or Discrete actions\.$"
+)
 
 
 class Toy(gymnasium.Env):
@@ -93,24 +100,118 @@ def test_images_are_supported(shape: tuple[int, ...]) -> None:
     assert info["final_obs"][0].shape == shape
 
 
+@pytest.mark.parametrize(
+    ("name", "observation", "action"),
+    [
+        ("FrozenLake-v1", spaces.Box(0, 1, (16,)), spaces.Discrete(4)),
+        ("CliffWalking-v1", spaces.Box(0, 1, (48,)), spaces.Discrete(4)),
+        ("Pendulum-v1", None, spaces.Box(-2, 2, (1,))),
+        ("MountainCarContinuous-v0", None, spaces.Box(-1, 1, (1,))),
+    ],
+)
+def test_spaces_of_known_environments(
+    name: str, observation: gymnasium.Space | None, action: gymnasium.Space
+) -> None:
+    env = make_env(f"gym:{name}", num_envs=2, seed=0)
+    own = gymnasium.make(name).observation_space
+    assert env.single_observation_space == (own if observation is None else observation)
+    assert env.single_action_space == action
+    assert env.step(env.action_space.sample())[0] in env.observation_space
+
+
+def test_numbered_states_are_one_hot_also_at_the_end() -> None:
+    env = make_env("gym:FrozenLake-v1", num_envs=2, seed=0)
+    obs, _ = env.reset(seed=0)
+    assert obs.dtype == np.float32
+    assert obs.tolist() == [[1.0] + [0.0] * 15] * 2  # both at the start
+    for _ in range(200):
+        obs, _, terminated, _, info = env.step(env.action_space.sample())
+        np.testing.assert_array_equal(np.sort(obs), [[0.0] * 15 + [1.0]] * 2)
+        if terminated.any():
+            break
+    ended = int(np.flatnonzero(terminated)[0])
+    last = info["final_obs"][ended]
+    assert (last.dtype, last.shape, last.sum()) == (np.float32, (16,), 1.0)
+    assert last.argmax() in (5, 7, 11, 12, 15)  # a hole or the goal
+    assert obs[ended].argmax() == 0
+
+
+# What Toy's observation spaces become: the vector of a sample, worked out by hand.
+@pytest.mark.usefixtures("toy")
+@pytest.mark.parametrize(
+    ("space", "sample", "vector"),
+    [
+        (spaces.Discrete(3, start=5), np.int64(6), [0, 1, 0]),
+        (spaces.MultiDiscrete([2, 3]), np.array([1, 2]), [0, 1, 0, 0, 1]),
+        (spaces.MultiBinary(3), np.array([1, 0, 1], np.int8), [1, 0, 1]),
+        (
+            spaces.Box(-9, 9, (2, 2), np.float64),
+            np.array([[1.5, 2.0], [3.0, 4.0]]),
+            [1.5, 2.0, 3.0, 4.0],
+        ),
+        (spaces.Box(-np.inf, np.finfo(np.float64).max, (), np.float64), np.array(0.5), [0.5]),
+    ],
+)
+def test_other_observations_become_vectors(
+    space: gymnasium.Space, sample: np.ndarray, vector: list[float]
+) -> None:
+    space.sample = lambda *args: sample.copy()  # type: ignore[method-assign]
+    register_toy(space, spaces.Discrete(2))
+    env = make_env("gym:Toy-v0", num_envs=2, seed=0)
+    assert env.single_observation_space.shape == (len(vector),)
+    assert env.single_observation_space.dtype == np.float32
+    seen = [env.reset()[0], env.step(np.zeros(2, np.int64))[0]]
+    info = env.step(np.zeros(2, np.int64))[4]
+    for obs in (*seen, np.stack(info["final_obs"])):
+        assert obs.dtype == np.float32
+        assert obs.tolist() == [vector, vector]
+
+
 @pytest.mark.usefixtures("toy")
 @pytest.mark.parametrize(
     ("observation", "action"),
     [
-        (spaces.Discrete(5), spaces.Discrete(2)),
         (spaces.Dict({"a": spaces.Box(0, 1, (2,))}), spaces.Discrete(2)),
-        (spaces.Box(0, 1, (8, 8, 3)), spaces.Discrete(2)),
+        (spaces.Tuple([spaces.Discrete(2)]), spaces.Discrete(2)),
+        (spaces.Text(4), spaces.Discrete(2)),
         (spaces.Box(0, 1, (4,)), spaces.MultiDiscrete([2, 2])),
+        (spaces.Box(0, 1, (4,)), spaces.MultiBinary(2)),
+        (spaces.Box(0, 1, (4,)), spaces.Tuple([spaces.Discrete(2)])),
+        (spaces.Box(0, 1, (4,)), spaces.Dict({"a": spaces.Discrete(2)})),
     ],
 )
 def test_unsupported_spaces(observation: gymnasium.Space, action: gymnasium.Space) -> None:
     register_toy(observation, action)
-    supported = (
-        r"^'gym:Toy-v0' has observations .* and actions .*: supported are Box observations "
-        r"\(vectors or uint8 images\) and Box or Discrete actions\.$"
-    )
-    with pytest.raises(ValueError, match=supported):
+    with pytest.raises(ValueError, match=UNSUPPORTED.replace("NAME", "Toy-v0")):
         make_env("gym:Toy-v0")
+
+
+def test_blackjack_is_refused() -> None:
+    with pytest.raises(ValueError, match=UNSUPPORTED.replace("NAME", "Blackjack-v1")):
+        make_env("gym:Blackjack-v1")
+
+
+@pytest.mark.usefixtures("toy")
+@pytest.mark.parametrize(
+    ("observation", "action"),
+    [
+        (spaces.Discrete(4), spaces.Discrete(3, start=2)),
+        (spaces.Discrete(4), spaces.Box(-np.inf, np.inf, (2,))),
+        (spaces.MultiDiscrete([2, 3]), spaces.Box(np.float32([-3, 0]), np.float32([5, np.inf]))),
+        (spaces.Box(-1, 1, (2, 3)), spaces.Box(-1, 1, (2, 2))),
+        (spaces.Box(0, 255, (24, 24, 3), np.uint8), spaces.Discrete(2)),
+    ],
+)
+def test_they_can_be_trained_in(observation: gymnasium.Space, action: gymnasium.Space) -> None:
+    register_toy(observation, action)
+    sizes = ["steps_per_iteration=24", "num_envs=2", "intrinsic.minibatch=8"]
+    trainer = Trainer(resolve("gym:Toy-v0", "emi", threads=1, overrides=sizes))
+    try:
+        reports = [trainer.iterate().metrics for _ in range(2)]
+    finally:
+        trainer.close()
+    assert [report["episodes"] for report in reports] == [12, 12]
+    assert all(np.isfinite(report["kl"]) and report["bonus_mean"] > 0 for report in reports)
 
 
 @pytest.mark.parametrize(

@@ -67,6 +67,17 @@ def at(degrees: float, distance: float = 3.0) -> list[float]:
     ]
 
 
+def elapsed(env: SwimmerGatherVectorEnv) -> list[int]:
+    """Steps that each episode of at most 500 has lasted."""
+    return (500 - (env._deadlines - env._clock)).tolist()
+
+
+def let_pass(env: SwimmerGatherVectorEnv, steps: int | Sequence[int]) -> None:
+    """Make each episode of at most 500 steps as old as this."""
+    env._deadlines[:] = env._clock + 500 - np.array(steps)
+    env._next_deadline = int(env._deadlines.min())
+
+
 def landing(env: SwimmerGatherVectorEnv, action: np.ndarray) -> np.ndarray:
     """Where the centres of mass [n, 2] will be after the action; nothing is changed."""
     state, left, com = env._state.copy(), env._left.copy(), env._com.copy()
@@ -359,7 +370,7 @@ def test_the_last_object_ends_the_episode() -> None:
     env.reset(seed=0)
     place(env, 0, [], [(0.2, 0.0)])
     place(env, 1, [(0.2, 0.0)], [(4, 0)])
-    env._elapsed[:] = [499, 3, 4]  # the last object is the end even as the time runs out
+    let_pass(env, [499, 3, 4])  # the last object is the end even as the time runs out
     before = env._objects.copy()
     obs, reward, terminated, truncated, info = env.step(np.zeros((3, 2)))
     assert terminated.tolist() == [True, False, False]
@@ -375,7 +386,7 @@ def test_the_last_object_ends_the_episode() -> None:
     np.testing.assert_array_equal(obs[0, 0:5], env._state[0, 1:6].astype(np.float32))
     assert not np.array_equal(obs[0, :13], info["final_obs"][0][:13])
     assert env._left.sum(axis=1).tolist() == [16, 1, 16]
-    assert env._elapsed.tolist() == [0, 4, 5]
+    assert elapsed(env) == [0, 4, 5]
     assert not np.array_equal(env._objects[0], before[0])
     np.testing.assert_array_equal(env._objects[1:], before[1:])
 
@@ -385,7 +396,7 @@ def test_horizon_is_500_and_the_last_observation_is_kept() -> None:
     twin = SwimmerGatherVectorEnv(num_envs=2, max_episode_steps=10**6)
     env.reset(seed=5)
     twin.reset(seed=5)
-    env._elapsed += 480
+    let_pass(env, 480)
     plan = actions(21, 2)
     for action in plan[:19]:
         _, _, terminated, truncated, info = env.step(action)
@@ -529,7 +540,7 @@ def test_registered_environments_last_500_steps() -> None:
     assert many.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP
     assert many.num_envs == 3
     many.reset(seed=0)
-    many._elapsed[:] = 498
+    let_pass(many, 498)
     assert [many.step(np.zeros((3, 2)))[3].all() for _ in range(3)] == [False, True, False]
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
+import gymnasium
+import numpy as np
 import pytest
 
 from emi.experiment.config import METHODS, ConfigError, from_dict, resolve, settable, to_dict
-from emi.intrinsic import EX2Config, ICMConfig, RNDConfig, SimHashConfig, VIMEConfig
+from emi.intrinsic import EMIConfig, EX2Config, ICMConfig, RNDConfig, SimHashConfig, VIMEConfig
 
 
 def test_the_preset_of_emi_is_the_papers() -> None:
@@ -82,6 +85,45 @@ def test_every_method_has_a_preset_for_any_environment(method: str) -> None:
     config = resolve("gym:CartPole-v1", method)
     expected = METHODS[method].config
     assert config.intrinsic is None if expected is None else type(config.intrinsic) is expected
+
+
+class Camera(gymnasium.Env[np.ndarray, int]):
+    observation_space = gymnasium.spaces.Box(0, 255, (24, 24, 3), np.uint8)
+    action_space = gymnasium.spaces.Discrete(2)
+
+
+def test_any_environment_with_images_gets_what_images_need() -> None:
+    gymnasium.register("test/Camera-v0", entry_point=Camera)
+    try:
+        seen, read = resolve("gym:test/Camera-v0"), resolve("gym:CartPole-v1")
+    finally:
+        del gymnasium.registry["test/Camera-v0"]
+    assert (seen.value.minibatch, read.value.minibatch) == (512, 64)
+    assert isinstance(seen.intrinsic, EMIConfig)
+    assert isinstance(read.intrinsic, EMIConfig)
+    assert (seen.intrinsic.lambda_error, seen.intrinsic.kl_target) == (100, "action")
+    assert read.intrinsic == EMIConfig()
+
+
+def test_the_papers_other_worlds() -> None:
+    swimmer, game, box = map(resolve, ("SwimmerGather", "MontezumaRevenge", "BoxImage"))
+    # Supplementary tables 1 and 2, and the captions of table 1.
+    assert (swimmer.steps, swimmer.steps_per_iteration, swimmer.num_envs) == (10**8, 50_000, 100)
+    assert (game.steps, game.steps_per_iteration, game.num_envs) == (5 * 10**7, 100_000, 20)
+    assert (swimmer.clip_rewards, game.clip_rewards) == (False, True)
+    assert [c.value.kind for c in (swimmer, game, box)] == ["network"] * 3
+    weights = [
+        (c.intrinsic.lambda_error, c.intrinsic.lambda_info, c.intrinsic.kl_target, c.eta)
+        for c in (swimmer, game, box)
+        if isinstance(c.intrinsic, EMIConfig)
+    ]
+    assert weights == [
+        (0.001, 1, "none", 0.001),
+        (100, 0.1, "action", 0.001),
+        (100, 0.01, "action", 0.001),
+    ]
+    other = dataclasses.asdict(resolve("atari:Pong")) | {"env": "MontezumaRevenge"}
+    assert other == dataclasses.asdict(game)
 
 
 def test_a_config_of_an_unknown_method_is_refused() -> None:

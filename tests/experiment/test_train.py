@@ -13,6 +13,7 @@ import torch
 
 import emi
 from emi.data import NotFiniteError
+from emi.envs import ATARI_GAMES, ENVIRONMENTS
 from emi.experiment import train as train_module
 from emi.experiment.config import METHODS, TrainConfig, resolve
 from emi.experiment.train import Trainer
@@ -203,7 +204,22 @@ def test_baselines_learn_as_they_did_when_the_results_were_made(method: str) -> 
 def test_a_restored_trainer_goes_on_as_if_never_stopped(
     env: str, method: str, overrides: tuple[str, ...]
 ) -> None:
-    config = small(method, *overrides, env=env)
+    check_restored(small(method, *overrides, env=env))
+
+
+# Atari games differ in nothing that matters here.
+KINDS_OF_WORLDS = [name for name in ENVIRONMENTS if name not in ATARI_GAMES] + ["Freeway"]
+
+
+@pytest.mark.parametrize("env", KINDS_OF_WORLDS)
+@pytest.mark.parametrize("method", ["emi", "emi-d", "trpo"])
+def test_so_it_does_in_every_world(env: str, method: str) -> None:
+    sizes = ["steps_per_iteration=24", "num_envs=2", "steps=96", "value.minibatch=8"]
+    sizes += [] if method == "trpo" else ["intrinsic.minibatch=12"]
+    check_restored(small(method, *sizes, env=env))
+
+
+def check_restored(config: TrainConfig) -> None:
     straight, first = Trainer(config), Trainer(config)
     for _ in range(2):
         straight.iterate()

@@ -111,6 +111,41 @@ def test_the_trained_policy_acts(
     trainer.close()
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_world_of_numbers_is_watched_as_it_was_learnt(tmp_path: Path) -> None:
+    class Steps(gymnasium.Env[int, int]):
+        """Five squares in a row; the picture is as bright as the square's number."""
+
+        metadata = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012
+        observation_space = gymnasium.spaces.Discrete(5)
+        action_space = gymnasium.spaces.Discrete(2)
+
+        def __init__(self, render_mode: str | None = None) -> None:
+            self.render_mode, self.square = render_mode, 0
+
+        def reset(self, *, seed: int | None = None, options: object = None) -> tuple[int, dict]:
+            super().reset(seed=seed)
+            self.square = 0
+            return 0, {}
+
+        def step(self, action: int) -> tuple[int, float, bool, bool, dict]:
+            self.square += 1
+            return self.square, 1.0, self.square == 4, False, {}
+
+        def render(self) -> np.ndarray:
+            return np.full((32, 32, 3), 50 * self.square, np.uint8)
+
+    gymnasium.register("test/Steps-v0", entry_point=Steps)
+    try:
+        overrides = ["steps_per_iteration=20", "num_envs=2"]
+        config = resolve("gym:test/Steps-v0", steps=20, threads=1, overrides=overrides)
+        trained = run(config, tmp_path / "run").directory.path
+        episode = watch(trained, tmp_path / "video.gif")
+    finally:
+        del gymnasium.registry["test/Steps-v0"]
+    assert (episode.steps, episode.total_reward) == (4, 4.0)
+
+
 def test_other_formats_are_refused(trained: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"a video is \.mp4 or \.gif, not 'film\.avi'"):
         watch(trained, tmp_path / "film.avi")

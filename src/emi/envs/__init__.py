@@ -7,6 +7,7 @@ simulator, is imported when that world is first made.
 """
 
 import difflib
+from typing import cast
 
 import gymnasium as gym
 import numpy as np
@@ -34,7 +35,7 @@ ENVIRONMENTS: dict[str, str] = {
 # What else `make_env` takes.
 FAMILIES: dict[str, str] = {
     f"{ATARI_PREFIX}<Game>": "any other game of ale-py, as atari:Pong",
-    f"{GYM_PREFIX}<id>": "any installed Gymnasium environment, by its id",
+    f"{GYM_PREFIX}<id>": "any installed Gymnasium environment with Box or Discrete spaces",
 }
 
 for _name, _module, _steps in (
@@ -83,6 +84,14 @@ def is_atari(name: str) -> bool:
     return name in ATARI_GAMES or name.startswith(ATARI_PREFIX)
 
 
+def observes_images(name: str) -> bool:
+    """Whether a `gym:` environment shows images; to know, it is made."""
+    env = _make(name, num_envs=1, threads=None)
+    space = env.single_observation_space
+    env.close()
+    return space.dtype == np.uint8 and len(space.shape or ()) > 1
+
+
 def _make(name: str, num_envs: int, threads: int | None) -> VectorEnv:
     if name == "SparseHalfCheetah":
         from emi.envs.sparse_half_cheetah import SparseHalfCheetahVectorEnv
@@ -126,20 +135,42 @@ def _make_gymnasium(env_id: str, num_envs: int) -> VectorEnv:
             num_envs=num_envs,
             vectorization_mode="sync",
             vector_kwargs={"autoreset_mode": AutoresetMode.SAME_STEP},
+            wrappers=[as_vector_or_image],  # type: ignore[list-item]
         )
     except (gym.error.Error, ImportError) as error:
         raise ValueError(f"cannot make '{GYM_PREFIX}{env_id}': {error}") from error
     observation, action = env.single_observation_space, env.single_action_space
-    if not (_is_vector_or_image(observation) and isinstance(action, spaces.Box | spaces.Discrete)):
+    if not (
+        isinstance(observation, spaces.Box) and isinstance(action, spaces.Box | spaces.Discrete)
+    ):
         env.close()
         raise ValueError(
             f"'{GYM_PREFIX}{env_id}' has observations {observation} and actions {action}: "
-            "supported are Box observations (vectors or uint8 images) and Box or Discrete actions."
+            "supported are Box, Discrete, MultiDiscrete and MultiBinary observations "
+            "and Box or Discrete actions."
         )
     return env
 
 
-def _is_vector_or_image(space: gym.Space) -> bool:
-    if not isinstance(space, spaces.Box):
-        return False
-    return len(space.shape) == 1 or (space.dtype == np.uint8 and len(space.shape) in (2, 3))
+def as_vector_or_image(env: gym.Env) -> gym.Env:
+    """The environment with observations as float32 vectors, if they are easily made ones.
+
+    A number of a `Discrete` space becomes a one-hot vector, several of a `MultiDiscrete` one after
+    the other, and an array of any shape is laid out in a row. Vectors, images (uint8, two or three
+    axes) and what is no single array stay as they are.
+    """
+    space = env.observation_space
+    if isinstance(space, spaces.Box):
+        image = space.dtype == np.uint8 and len(space.shape) in (2, 3)
+        if image or len(space.shape) == 1:
+            return env
+    elif not isinstance(space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
+        return env
+    flat = cast(spaces.Box, spaces.flatten_space(space))
+    with np.errstate(over="ignore"):  # a float64 bound may be beyond all of float32
+        low, high = flat.low.astype(np.float32), flat.high.astype(np.float32)
+    return gym.wrappers.TransformObservation(
+        env,
+        lambda obs: np.asarray(spaces.flatten(space, obs), dtype=np.float32),
+        spaces.Box(low, high, dtype=np.float32),
+    )

@@ -19,6 +19,8 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
+from emi.envs.episodes import last_of
+
 try:
     import ale_py
 except ModuleNotFoundError as error:
@@ -164,15 +166,7 @@ class AtariVectorEnv(VectorEnv[Images, npt.NDArray[Any], Any]):
         info: dict[str, Any] = {}
         ended = terminated | truncated
         if ended.any():
-            final_obs = np.full(self.num_envs, None, dtype=object)
-            for i in np.flatnonzero(ended):
-                final_obs[i] = obs[i]
-            info = {
-                "final_obs": final_obs,
-                "_final_obs": ended,
-                "final_info": {},
-                "_final_info": ended.copy(),
-            }
+            info = last_of(ended, obs, {})
             self._ages[ended] = 0
             obs = start_games(self._games, ended, load=False)
         return obs, points.astype(np.float64), terminated, truncated, info

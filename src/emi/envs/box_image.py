@@ -10,12 +10,11 @@ reward is 0, and an episode lasts 500 steps.
 import math
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
-from gymnasium.vector import AutoresetMode, VectorEnv
-from gymnasium.vector.utils import batch_space
+
+from emi.envs.episodes import EpisodicEnv, EpisodicVectorEnv, Mask, Outcome
 
 Array = npt.NDArray[np.float64]
 Image = npt.NDArray[np.uint8]
@@ -26,7 +25,6 @@ START_BEYOND = 75.0  # distance from the corner (0, 0)
 # Not published. As on the paper's other continuous worlds, and short enough for the starts to
 # show in a batch: a random walk covers some 20 units in that time.
 HORIZON = 500
-NEVER = np.iinfo(np.int64).max
 
 SIDE = 52  # pixels
 
@@ -74,151 +72,59 @@ def draw_start(stream: np.random.Generator) -> Array:
             return position
 
 
-class BoxImageVectorEnv(VectorEnv[Image, npt.NDArray[Any], Any]):
+class BoxImageVectorEnv(EpisodicVectorEnv):
     """`num_envs` boxes, moved and drawn together.
 
-    An environment that ends is reset within the same step: the returned observation is the first
-    of the next episode, `info["final_obs"][i]` the last of the ended one; so with
-    `info["position"]` [num_envs, 2] and `info["final_info"]["position"]`. Results depend on the
-    seed and the actions only, and for one environment not on its neighbours.
+    `info["position"]` [num_envs, 2] goes with the observations, `info["final_info"]["position"]`
+    with the last ones of ended episodes. Results depend on the seed and the actions only, and for
+    one environment not on its neighbours.
     """
-
-    metadata: dict[str, Any] = {"autoreset_mode": AutoresetMode.SAME_STEP}  # noqa: RUF012
 
     def __init__(self, num_envs: int = 1, max_episode_steps: int | None = HORIZON) -> None:
         """`max_episode_steps=None` never ends."""
-        self.num_envs = num_envs
-        self.single_observation_space = spaces.Box(0, 255, (1, SIDE, SIDE), np.uint8)
-        self.single_action_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
-        self.observation_space = batch_space(self.single_observation_space, num_envs)
-        self.action_space = batch_space(self.single_action_space, num_envs)
-
+        picture = spaces.Box(0, 255, (1, SIDE, SIDE), np.uint8)
+        move = spaces.Box(-1.0, 1.0, (2,), np.float32)
+        super().__init__(num_envs, picture, move, max_episode_steps)
         self._position = np.zeros((num_envs, 2))
-        self._streams: list[np.random.Generator] = []
-
-        # Episodes end by the clock: one comparison of two numbers tells whether any does.
-        self._max_episode_steps = max_episode_steps
-        self._clock = 0
-        self._deadlines = np.full(num_envs, NEVER)
-        self._next_deadline = NEVER
 
     @property
     def position(self) -> Array:
         """Where each agent is [num_envs, 2]."""
         return self._position.copy()
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Image, dict[str, Any]]:
-        """Start new episodes, in all environments or where `options["reset_mask"]` is true.
+    def _start(self, index: int, stream: np.random.Generator) -> None:
+        self._position[index] = draw_start(stream)
 
-        A seed gives every environment its own stream, the same whatever `num_envs` is; without
-        one the streams go on.
-        """
-        super().reset(seed=seed)
-        if seed is not None or not self._streams:
-            children = np.random.SeedSequence(seed).spawn(self.num_envs)
-            self._streams = [np.random.default_rng(child) for child in children]
-        mask = (options or {}).get("reset_mask", np.ones(self.num_envs, dtype=np.bool_))
-        if np.shape(mask) != (self.num_envs,):
-            raise ValueError(
-                f"reset_mask needs one boolean per environment ({self.num_envs}), "
-                f"got shape {np.shape(mask)}."
-            )
-        self._start_episodes(np.flatnonzero(mask))
-        return draw_discs(self._position), self._info()
-
-    def step(
-        self, actions: npt.NDArray[Any]
-    ) -> tuple[Image, Array, npt.NDArray[np.bool_], npt.NDArray[np.bool_], dict[str, Any]]:
-        """Advance all environments by one action each; actions [num_envs, 2] are clipped to ±1."""
-        if not self._streams:
-            raise gym.error.ResetNeeded("call reset() before the first step().")
-        actions = np.asarray(actions, dtype=np.float64)
-        if actions.shape != self._position.shape:
-            raise ValueError(
-                f"actions must have shape {self._position.shape}, got {actions.shape}."
-            )
-        if np.isnan(actions).any():
-            raise ValueError("actions must be numbers, got NaN.")
+    def _advance(self, actions: Array) -> Outcome:
+        """Move by actions [num_envs, 2], clipped to ±1, as far as the walls allow."""
         self._position += np.clip(actions, -1.0, 1.0)
         np.clip(self._position, 0.0, BOX, out=self._position)
-        obs = draw_discs(self._position)
-        reward = np.zeros(self.num_envs)
-        terminated = np.zeros(self.num_envs, dtype=np.bool_)
-        truncated = np.zeros(self.num_envs, dtype=np.bool_)
-        final: dict[str, Any] = {}
-        self._clock += 1
-        if self._clock >= self._next_deadline:
-            truncated = self._deadlines <= self._clock
-            ended = np.flatnonzero(truncated)
-            final_obs = np.full(self.num_envs, None, dtype=object)
-            for i in ended:
-                final_obs[i] = obs[i]
-            final = {
-                "final_obs": final_obs,
-                "_final_obs": truncated.copy(),
-                "final_info": {
-                    "position": np.where(truncated[:, None], self._position, 0.0),
-                    "_position": truncated.copy(),
-                },
-                "_final_info": truncated.copy(),
-            }
-            self._start_episodes(ended)
-            obs = draw_discs(self._position)
-        return obs, reward, terminated, truncated, final | self._info()
+        never = np.zeros(self.num_envs, dtype=np.bool_)
+        told = self._told(self._everywhere)
+        return Outcome(self._observe(), np.zeros(self.num_envs), never, told)
 
-    def _start_episodes(self, indices: npt.NDArray[np.intp]) -> None:
-        for i in indices:
-            self._position[i] = draw_start(self._streams[i])
-        if self._max_episode_steps is not None:
-            self._deadlines[indices] = self._clock + self._max_episode_steps
-            self._next_deadline = int(self._deadlines.min())
+    def _observe(self) -> Image:
+        """Pictures [num_envs, 1, 52, 52] of the present positions."""
+        return draw_discs(self._position)
 
-    def _info(self) -> dict[str, Any]:
-        """Positions in Gymnasium's form: an array, and a mask of the environments it is true of."""
-        return {"position": self.position, "_position": np.ones(self.num_envs, dtype=np.bool_)}
+    def _told(self, where: Mask) -> dict[str, npt.NDArray[Any]]:
+        position = np.where(where[:, None], self._position, 0.0)
+        return {"position": position, "_position": where.copy()}
 
 
-class BoxImageEnv(gym.Env[Image, npt.NDArray[Any]]):
-    """One box behind Gymnasium's single-environment interface, and pictures of it.
-
-    It is environment 0 of a `BoxImageVectorEnv` with the same seed, bit by bit.
-    """
+class BoxImageEnv(EpisodicEnv):
+    """One box behind Gymnasium's single-environment interface, and pictures of it."""
 
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 50}  # noqa: RUF012
+    _world: BoxImageVectorEnv
 
     def __init__(self, render_mode: str | None = None, max_episode_steps: int = HORIZON) -> None:
-        if render_mode not in (None, "rgb_array"):
-            raise ValueError(f"render_mode must be None or 'rgb_array', got {render_mode!r}.")
-        self.render_mode = render_mode
-        # The end of an episode must not draw the next start by itself: reset() does.
-        self._world = BoxImageVectorEnv(num_envs=1, max_episode_steps=None)
-        self.observation_space = self._world.single_observation_space
-        self.action_space = self._world.single_action_space
-        self._max_episode_steps = max_episode_steps
-        self._elapsed = 0
+        super().__init__(BoxImageVectorEnv(), render_mode, max_episode_steps)
 
     @property
     def position(self) -> Array:
         """Where the agent is [2]."""
         return self._world.position.reshape(2)
-
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Image, dict[str, Any]]:
-        """Start a new episode; a seed starts a new random stream too."""
-        super().reset(seed=seed)
-        self._elapsed = 0
-        obs, _ = self._world.reset(seed=seed)
-        return obs[0], {"position": self.position}
-
-    def step(self, action: npt.NDArray[Any]) -> tuple[Image, float, bool, bool, dict[str, Any]]:
-        """Advance by one action [2], clipped to ±1."""
-        obs, reward, _, _, _ = self._world.step(np.asarray(action)[None])
-        self._elapsed += 1
-        truncated = self._elapsed >= self._max_episode_steps
-        return obs[0], float(reward[0]), False, truncated, {"position": self.position}
 
     def render(self) -> Image | None:
         """What the agent sees, enlarged [416, 416, 3], or None without a render mode."""

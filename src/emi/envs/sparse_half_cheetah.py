@@ -12,13 +12,11 @@ import xml.etree.ElementTree as ElementTree
 from importlib.resources import files
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
-from gymnasium.vector import AutoresetMode, VectorEnv
-from gymnasium.vector.utils import batch_space
 
+from emi.envs.episodes import EpisodicEnv, EpisodicVectorEnv, Outcome
 from emi.envs.rendering import Marker, OffscreenRenderer
 
 try:
@@ -32,7 +30,6 @@ except ModuleNotFoundError as error:
 Array = npt.NDArray[np.float64]
 
 HORIZON = 500
-NEVER = np.iinfo(np.int64).max
 REWARD_BEYOND = 5.0  # metres from the start
 TOTAL_MASS = 14.0  # kg; what settotalmass in the file asks for
 POSITION_NOISE = 0.01
@@ -113,9 +110,11 @@ def com_arms(model: mujoco.MjModel) -> Array:
 
 
 def hinge_columns(model: mujoco.MjModel) -> npt.NDArray[np.intp]:
-    """Columns of the simulator state that hold the angles along the two chains [8]."""
-    hinges = ["rooty" if body == "torso" else body for chain in CHAINS for body in chain]
-    return np.array([POSITIONS.start + model.joint(name).qposadr[0] for name in hinges])
+    """Columns of the simulator state that hold the angles along the two chains [2, 4]."""
+    hinges = [["rooty" if body == "torso" else body for body in chain] for chain in CHAINS]
+    return np.array(
+        [[POSITIONS.start + model.joint(name).qposadr[0] for name in chain] for chain in hinges]
+    )
 
 
 def centre_of_mass(state: Array, hinges: npt.NDArray[np.intp], arms: Array, start: Array) -> Array:
@@ -126,8 +125,7 @@ def centre_of_mass(state: Array, hinges: npt.NDArray[np.intp], arms: Array, star
     same point in closed form. Every row is computed by itself, so its bits do not depend on how
     many rows there are.
     """
-    links = state.take(hinges, axis=1).reshape(-1, 2, 4)
-    angles = np.add.accumulate(links, axis=2).reshape(-1, 1, 8)
+    angles = np.add.accumulate(state.take(hinges, axis=1), axis=2).reshape(-1, 1, 8)
     com = np.vecdot(np.cos(angles), arms[0])
     com += np.vecdot(np.sin(angles), arms[1])
     com += state.take(ROOT_XZ, axis=1)
@@ -140,15 +138,12 @@ def sparse_reward(torso_x: Array) -> Array:
     return (np.abs(torso_x) > REWARD_BEYOND).astype(np.float64)
 
 
-class SparseHalfCheetahVectorEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[Any], Any]):
+class SparseHalfCheetahVectorEnv(EpisodicVectorEnv):
     """`num_envs` cheetahs, stepped in MuJoCo's C++ thread pool.
 
-    An environment that ends is reset within the same step: the returned observation is the first
-    of the next episode, `info["final_obs"][i]` the last of the ended one. Results depend on the
-    seed and the actions only: not on `threads`, and for one environment not on its neighbours.
+    Results depend on the seed and the actions only: not on `threads`, and for one environment not
+    on its neighbours.
     """
-
-    metadata: dict[str, Any] = {"autoreset_mode": AutoresetMode.SAME_STEP}  # noqa: RUF012
 
     def __init__(
         self,
@@ -157,22 +152,15 @@ class SparseHalfCheetahVectorEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[
         max_episode_steps: int | None = HORIZON,
     ) -> None:
         """`threads` bounds the pool (default: all cores); `max_episode_steps=None` never ends."""
-        self.num_envs = num_envs
-        self.single_observation_space = spaces.Box(
-            # Beyond mjMAXVAL MuJoCo itself calls a simulation unstable.
-            -mujoco.mjMAXVAL,
-            mujoco.mjMAXVAL,
-            (20,),
-            np.float32,
-        )
-        self.single_action_space = spaces.Box(-1.0, 1.0, (6,), np.float32)
-        self.observation_space = batch_space(self.single_observation_space, num_envs)
-        self.action_space = batch_space(self.single_action_space, num_envs)
+        # Beyond mjMAXVAL MuJoCo itself calls a simulation unstable.
+        observed = spaces.Box(-mujoco.mjMAXVAL, mujoco.mjMAXVAL, (20,), np.float32)
+        motors = spaces.Box(-1.0, 1.0, (6,), np.float32)
+        super().__init__(num_envs, observed, motors, max_episode_steps)
 
         self.model = load_model()
         self._arms = com_arms(self.model)
         self._hinges = hinge_columns(self.model)
-        self._start = np.tile(self.model.body("torso").pos[[0, 2]], (num_envs, 1))
+        self._start_xz = np.tile(self.model.body("torso").pos[[0, 2]], (num_envs, 1))
 
         pool = min(threads or os.cpu_count() or 1, num_envs // ENVS_PER_THREAD)
         pool = pool if pool > 1 else 0  # 0: in the calling thread
@@ -185,64 +173,27 @@ class SparseHalfCheetahVectorEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[
         # its input [n, 19] and, with an axis for its single step, as its output [n, 1, 19].
         self._state = np.zeros((num_envs, 19))
         self._next_state = self._state[:, None]
-        self._control = np.zeros((num_envs, 6))
-        self._control_steps = self._control[:, None]
-        self._control_flat = self._control.reshape(-1)
         self._no_sensors = np.zeros((num_envs, 1, 0))
 
         self._com = np.zeros((num_envs, 2))
-        self._streams: list[np.random.Generator] = []
-
-        # Episodes end by the clock: one comparison of two numbers tells whether any does.
-        self._max_episode_steps = max_episode_steps
-        self._clock = 0
-        self._deadlines = np.full(num_envs, NEVER)
-        self._next_deadline = NEVER
 
     @property
     def torso_x(self) -> Array:
         """x of each animal's centre of mass, in metres [num_envs]."""
         return self._com[:, 0].copy()
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[npt.NDArray[np.float32], dict[str, Any]]:
-        """Start new episodes, in all environments or where `options["reset_mask"]` is true.
+    def _start(self, index: int, stream: np.random.Generator) -> None:
+        position = self.model.qpos0 + POSITION_NOISE * stream.standard_normal(9)
+        velocity = VELOCITY_NOISE * stream.standard_normal(9)
+        self._state[index] = np.concatenate([[0.0], position, velocity])
 
-        A seed gives every environment its own stream, the same whatever `num_envs` is; without
-        one the streams go on.
-        """
-        super().reset(seed=seed)
-        if seed is not None or not self._streams:
-            children = np.random.SeedSequence(seed).spawn(self.num_envs)
-            self._streams = [np.random.default_rng(child) for child in children]
-        mask = (options or {}).get("reset_mask", np.ones(self.num_envs, dtype=np.bool_))
-        if np.shape(mask) != (self.num_envs,):
-            raise ValueError(
-                f"reset_mask needs one boolean per environment ({self.num_envs}), "
-                f"got shape {np.shape(mask)}."
-            )
-        self._start_episodes(np.flatnonzero(mask))
-        return self._observe(), {}
-
-    def step(
-        self, actions: npt.NDArray[Any]
-    ) -> tuple[npt.NDArray[np.float32], Array, npt.NDArray[np.bool_], npt.NDArray[np.bool_], dict]:
-        """Advance all environments by one action each; actions [num_envs, 6] are clipped to ±1."""
-        if not self._streams:
-            raise gym.error.ResetNeeded("call reset() before the first step().")
-        actions = np.asarray(actions)
-        if actions.shape != self._control.shape:
-            raise ValueError(f"actions must have shape {self._control.shape}, got {actions.shape}.")
-        self._control[:] = actions
-        # The model's motors clip to ±1 themselves, but MuJoCo would take NaN for 0.
-        if math.isnan(self._control_flat.dot(self._control_flat)):
-            raise ValueError("actions must be numbers, got NaN.")
+    def _advance(self, actions: Array) -> Outcome:
+        """One simulation step; the model's motors clip actions [num_envs, 6] to ±1 themselves."""
         self._rollout.rollout(
             self._models,
             self._scratch,
             self._state,
-            self._control_steps,
+            actions[:, None],
             skip_checks=True,
             nstep=1,
             state=self._next_state,
@@ -250,26 +201,17 @@ class SparseHalfCheetahVectorEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[
             chunk_size=self._chunk_size,
         )
         obs = self._observe()
-        reward = sparse_reward(self._com[:, 0])
-        terminated = np.zeros(self.num_envs, dtype=np.bool_)
-        truncated = np.zeros(self.num_envs, dtype=np.bool_)
-        info: dict[str, Any] = {}
-        self._clock += 1
-        if self._clock >= self._next_deadline:
-            truncated = self._deadlines <= self._clock
-            ended = np.flatnonzero(truncated)
-            final_obs = np.full(self.num_envs, None, dtype=object)
-            for i in ended:
-                final_obs[i] = obs[i]
-            self._start_episodes(ended)
-            obs = self._observe()
-            info = {
-                "final_obs": final_obs,
-                "_final_obs": truncated.copy(),
-                "final_info": {},
-                "_final_info": truncated.copy(),
-            }
-        return obs, reward, terminated, truncated, info
+        never = np.zeros(self.num_envs, dtype=np.bool_)
+        return Outcome(obs, sparse_reward(self._com[:, 0]), never, {})
+
+    def _observe(self) -> npt.NDArray[np.float32]:
+        """Observations [num_envs, 20] of the present state; a diverged one is shown as it is."""
+        obs = np.zeros((self.num_envs, 20), dtype=np.float32)
+        with np.errstate(all="ignore"):
+            self._com = centre_of_mass(self._state, self._hinges, self._arms, self._start_xz)
+            obs[:, :17] = self._state[:, OBSERVED]
+            obs[:, 17::2] = self._com  # the animal lives in the plane y = 0
+        return obs
 
     def simulation(self, index: int) -> mujoco.MjData:
         """A copy of one environment's simulation, brought up to date, to look at or to draw."""
@@ -283,68 +225,21 @@ class SparseHalfCheetahVectorEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[
         """Stop the thread pool."""
         self._rollout.close()
 
-    def _start_episodes(self, indices: npt.NDArray[np.intp]) -> None:
-        for i in indices:
-            stream = self._streams[i]
-            position = self.model.qpos0 + POSITION_NOISE * stream.standard_normal(9)
-            velocity = VELOCITY_NOISE * stream.standard_normal(9)
-            self._state[i] = np.concatenate([[0.0], position, velocity])
-        if self._max_episode_steps is not None:
-            self._deadlines[indices] = self._clock + self._max_episode_steps
-            self._next_deadline = int(self._deadlines.min())
 
-    def _observe(self) -> npt.NDArray[np.float32]:
-        """Observations [num_envs, 20] of the present state; a diverged one is shown as it is."""
-        obs = np.empty((self.num_envs, 20), dtype=np.float32)
-        with np.errstate(all="ignore"):
-            self._com = centre_of_mass(self._state, self._hinges, self._arms, self._start)
-            obs[:, :17] = self._state[:, OBSERVED]
-            obs[:, 17::2] = self._com
-        obs[:, 18] = 0.0  # the animal lives in the plane y = 0
-        return obs
-
-
-class SparseHalfCheetahEnv(gym.Env[npt.NDArray[np.float32], npt.NDArray[Any]]):
-    """One cheetah behind Gymnasium's single-environment interface, and pictures of it.
-
-    It is environment 0 of a `SparseHalfCheetahVectorEnv` with the same seed, bit by bit.
-    """
+class SparseHalfCheetahEnv(EpisodicEnv):
+    """One cheetah behind Gymnasium's single-environment interface, and pictures of it."""
 
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 100}  # noqa: RUF012
+    _world: SparseHalfCheetahVectorEnv
 
     def __init__(self, render_mode: str | None = None, max_episode_steps: int = HORIZON) -> None:
-        if render_mode not in (None, "rgb_array"):
-            raise ValueError(f"render_mode must be None or 'rgb_array', got {render_mode!r}.")
-        self.render_mode = render_mode
-        # The end of an episode must not draw the next start by itself: reset() does.
-        self._world = SparseHalfCheetahVectorEnv(num_envs=1, max_episode_steps=None)
-        self.observation_space = self._world.single_observation_space
-        self.action_space = self._world.single_action_space
-        self._max_episode_steps = max_episode_steps
-        self._elapsed = 0
+        super().__init__(SparseHalfCheetahVectorEnv(), render_mode, max_episode_steps)
         self._renderer: OffscreenRenderer | None = None
 
     @property
     def torso_x(self) -> float:
         """x of the centre of mass, in metres."""
         return float(self._world.torso_x[0])
-
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[npt.NDArray[np.float32], dict[str, Any]]:
-        """Start a new episode; a seed starts a new random stream too."""
-        super().reset(seed=seed)
-        self._elapsed = 0
-        obs, info = self._world.reset(seed=seed)
-        return obs[0], info
-
-    def step(
-        self, action: npt.NDArray[Any]
-    ) -> tuple[npt.NDArray[np.float32], float, bool, bool, dict[str, Any]]:
-        """Advance by one action [6], clipped to ±1."""
-        obs, reward, _, _, info = self._world.step(np.asarray(action)[None])
-        self._elapsed += 1
-        return obs[0], float(reward[0]), False, self._elapsed >= self._max_episode_steps, info
 
     def render(self) -> npt.NDArray[np.uint8] | None:
         """The animal from the side [384, 640, 3], or None without a render mode."""

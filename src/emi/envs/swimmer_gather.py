@@ -9,15 +9,13 @@ of rllab's SwimmerGatherEnv).
 
 import math
 import os
-from typing import Any, NamedTuple
+from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
-from gymnasium.vector import AutoresetMode, VectorEnv
-from gymnasium.vector.utils import batch_space
 
+from emi.envs.episodes import EpisodicEnv, EpisodicVectorEnv, Outcome
 from emi.envs.rendering import Marker, OffscreenRenderer
 
 try:
@@ -29,7 +27,6 @@ except ModuleNotFoundError as error:
     ) from error
 
 Array = npt.NDArray[np.float64]
-Counts = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 HORIZON = 500
@@ -157,50 +154,27 @@ def sensor_readings(objects: Array, left: Mask, com: Array, heading: Array) -> A
     return readings.reshape(-1, 2 * BINS)
 
 
-class Outcome(NamedTuple):
-    """What one action led to in every environment, before any new episode starts."""
-
-    obs: npt.NDArray[np.float32]
-    """[n, 33]"""
-    apples: Counts
-    """caught in this step [n]"""
-    bombs: Counts
-    """caught in this step [n]"""
-    terminated: Mask
-    """no object is left [n]"""
-
-    @property
-    def reward(self) -> Array:
-        """+1 per apple, −1 per bomb [n]."""
-        return (self.apples - self.bombs).astype(np.float64)
-
-
-class SwimmerGatherVectorEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[Any], Any]):
+class SwimmerGatherVectorEnv(EpisodicVectorEnv):
     """`num_envs` swimmers, stepped in MuJoCo's C++ thread pool.
 
-    An environment that ends is reset within the same step: the returned observation is the first
-    of the next episode, `info["final_obs"][i]` the last of the ended one. `info["apples"]` and
-    `info["bombs"]` [num_envs] count what was caught in the step, in ended environments too. Results
-    depend on the seed and the actions only: not on `threads`, and for one environment not on its
-    neighbours.
+    `info["apples"]` and `info["bombs"]` [num_envs] count what was caught in the step, in ended
+    environments too. Results depend on the seed and the actions only: not on `threads`, and for one
+    environment not on its neighbours.
     """
 
-    metadata: dict[str, Any] = {"autoreset_mode": AutoresetMode.SAME_STEP}  # noqa: RUF012
-
     def __init__(
-        self, num_envs: int = 1, threads: int | None = None, max_episode_steps: int = HORIZON
+        self,
+        num_envs: int = 1,
+        threads: int | None = None,
+        max_episode_steps: int | None = HORIZON,
     ) -> None:
-        """`threads` bounds the pool (default: all cores)."""
-        self.num_envs = num_envs
+        """`threads` bounds the pool (default: all cores); `max_episode_steps=None`: no time-out."""
         # Beyond mjMAXVAL MuJoCo itself calls a simulation unstable.
-        high = np.repeat([mujoco.mjMAXVAL, 1.0], [13, 2 * BINS])
-        low = np.repeat([-mujoco.mjMAXVAL, 0.0], [13, 2 * BINS])
-        self.single_observation_space = spaces.Box(
-            low.astype(np.float32), high.astype(np.float32), dtype=np.float32
-        )
-        self.single_action_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
-        self.observation_space = batch_space(self.single_observation_space, num_envs)
-        self.action_space = batch_space(self.single_action_space, num_envs)
+        high = np.repeat([mujoco.mjMAXVAL, 1.0], [13, 2 * BINS]).astype(np.float32)
+        low = np.repeat([-mujoco.mjMAXVAL, 0.0], [13, 2 * BINS]).astype(np.float32)
+        observed = spaces.Box(low, high, dtype=np.float32)
+        motors = spaces.Box(-1.0, 1.0, (2,), np.float32)
+        super().__init__(num_envs, observed, motors, max_episode_steps)
 
         self.model = mujoco.MjModel.from_xml_string(SWIMMER)
         # One environment's step takes 0.11 ms, and a pool costs 0.01 ms a step even where its
@@ -222,67 +196,17 @@ class SwimmerGatherVectorEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[Any]
         # Apples in the first 8 places, bombs in the others.
         self._objects = np.zeros((num_envs, APPLES + BOMBS, 2))
         self._left = np.zeros((num_envs, APPLES + BOMBS), dtype=np.bool_)
-        self._streams: list[np.random.Generator] = []
-        self._max_episode_steps = max_episode_steps
-        self._elapsed = np.zeros(num_envs, dtype=np.int64)
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[npt.NDArray[np.float32], dict[str, Any]]:
-        """Start new episodes, in all environments or where `options["reset_mask"]` is true.
+    def _start(self, index: int, stream: np.random.Generator) -> None:
+        self._objects[index] = stream.choice(CELLS, APPLES + BOMBS, replace=False)
+        self._left[index] = True
+        position = self.model.qpos0 + POSITION_NOISE * stream.standard_normal(5)
+        velocity = VELOCITY_NOISE * stream.standard_normal(5)
+        self._state[index] = np.concatenate([[0.0], position, velocity])
+        self._com[index] = centre_of_mass(self._state[[index]])
 
-        A seed gives every environment its own stream, the same whatever `num_envs` is; without
-        one the streams go on.
-        """
-        super().reset(seed=seed)
-        if seed is not None or not self._streams:
-            children = np.random.SeedSequence(seed).spawn(self.num_envs)
-            self._streams = [np.random.default_rng(child) for child in children]
-        mask = (options or {}).get("reset_mask", np.ones(self.num_envs, dtype=np.bool_))
-        if np.shape(mask) != (self.num_envs,):
-            raise ValueError(
-                f"reset_mask needs one boolean per environment ({self.num_envs}), "
-                f"got shape {np.shape(mask)}."
-            )
-        self._start_episodes(np.flatnonzero(mask))
-        return self._observe(), {}
-
-    def step(
-        self, actions: npt.NDArray[Any]
-    ) -> tuple[npt.NDArray[np.float32], Array, Mask, Mask, dict[str, Any]]:
-        """Advance all environments by one action each; actions [num_envs, 2] are clipped to ±1."""
-        outcome = self.advance(actions)
-        obs, apples, bombs, terminated = outcome
-        self._elapsed += 1
-        truncated = (self._elapsed >= self._max_episode_steps) & ~terminated
-        info: dict[str, Any] = {"apples": apples, "bombs": bombs}
-        ended = terminated | truncated
-        if ended.any():
-            final_obs = np.full(self.num_envs, None, dtype=object)
-            for i in np.flatnonzero(ended):
-                final_obs[i] = obs[i]
-            self._start_episodes(np.flatnonzero(ended))
-            obs = self._observe()
-            info |= {
-                "final_obs": final_obs,
-                "_final_obs": ended,
-                "final_info": {"apples": apples.copy(), "bombs": bombs.copy()},
-                "_final_info": ended.copy(),
-            }
-        return obs, outcome.reward, terminated, truncated, info
-
-    def advance(self, actions: npt.NDArray[Any]) -> Outcome:
-        """What `step` does but for the clock and the new episodes."""
-        if not self._streams:
-            raise gym.error.ResetNeeded("call reset() before the first step().")
-        actions = np.asarray(actions)
-        if actions.shape != self.action_space.shape:
-            raise ValueError(
-                f"actions must have shape {self.action_space.shape}, got {actions.shape}."
-            )
-        # The model's motors clip to ±1 themselves, but MuJoCo would take NaN for 0.
-        if np.isnan(actions).any():
-            raise ValueError("actions must be numbers, got NaN.")
+    def _advance(self, actions: Array) -> Outcome:
+        """Hold the actions [num_envs, 2], which the model's motors clip to ±1, and collect."""
         self._controls[:] = actions[:, None]
         self._rollout.rollout(
             self._models,
@@ -301,7 +225,20 @@ class SwimmerGatherVectorEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[Any]
             caught = self._left & within_reach(self._objects, self._com)
         self._left &= ~caught
         apples, bombs = caught[:, :APPLES].sum(axis=1), caught[:, APPLES:].sum(axis=1)
-        return Outcome(self._observe(), apples, bombs, np.logical_not(self._left.any(axis=1)))
+        reward = (apples - bombs).astype(np.float64)
+        none_left = np.logical_not(self._left.any(axis=1))
+        return Outcome(self._observe(), reward, none_left, {"apples": apples, "bombs": bombs})
+
+    def _observe(self) -> npt.NDArray[np.float32]:
+        """Observations [num_envs, 33] of the present state; a diverged one is shown as it is."""
+        obs = np.empty((self.num_envs, 33), dtype=np.float32)
+        with np.errstate(all="ignore"):
+            obs[:, :10] = self._state[:, 1:]
+            obs[:, 10:12] = self._com
+            obs[:, 12] = 0.0  # the animal lives in the plane z = 0
+            heading = self._state[:, HEADING]
+            obs[:, 13:] = sensor_readings(self._objects, self._left, self._com, heading)
+        return obs
 
     def simulation(self, index: int) -> mujoco.MjData:
         """A copy of one environment's simulation, brought up to date, to look at or to draw."""
@@ -324,68 +261,19 @@ class SwimmerGatherVectorEnv(VectorEnv[npt.NDArray[np.float32], npt.NDArray[Any]
         """Stop the thread pool."""
         self._rollout.close()
 
-    def _start_episodes(self, indices: npt.NDArray[np.intp]) -> None:
-        for i in indices:
-            stream = self._streams[i]
-            self._objects[i] = stream.choice(CELLS, APPLES + BOMBS, replace=False)
-            position = self.model.qpos0 + POSITION_NOISE * stream.standard_normal(5)
-            velocity = VELOCITY_NOISE * stream.standard_normal(5)
-            self._state[i] = np.concatenate([[0.0], position, velocity])
-        self._left[indices] = True
-        self._elapsed[indices] = 0
-        self._com[indices] = centre_of_mass(self._state[indices])
 
-    def _observe(self) -> npt.NDArray[np.float32]:
-        """Observations [num_envs, 33] of the present state; a diverged one is shown as it is."""
-        obs = np.empty((self.num_envs, 33), dtype=np.float32)
-        with np.errstate(all="ignore"):
-            obs[:, :10] = self._state[:, 1:]
-            obs[:, 10:12] = self._com
-            obs[:, 12] = 0.0  # the animal lives in the plane z = 0
-            heading = self._state[:, HEADING]
-            obs[:, 13:] = sensor_readings(self._objects, self._left, self._com, heading)
-        return obs
-
-
-class SwimmerGatherEnv(gym.Env[npt.NDArray[np.float32], npt.NDArray[Any]]):
+class SwimmerGatherEnv(EpisodicEnv):
     """One swimmer behind Gymnasium's single-environment interface, and pictures of it.
 
-    It is environment 0 of a `SwimmerGatherVectorEnv` with the same seed, bit by bit.
+    The info counts the apples and bombs caught in a step.
     """
 
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 20}  # noqa: RUF012
+    _world: SwimmerGatherVectorEnv
 
     def __init__(self, render_mode: str | None = None, max_episode_steps: int = HORIZON) -> None:
-        if render_mode not in (None, "rgb_array"):
-            raise ValueError(f"render_mode must be None or 'rgb_array', got {render_mode!r}.")
-        self.render_mode = render_mode
-        self._world = SwimmerGatherVectorEnv(num_envs=1)
-        self.observation_space = self._world.single_observation_space
-        self.action_space = self._world.single_action_space
-        self._max_episode_steps = max_episode_steps
-        self._elapsed = 0
+        super().__init__(SwimmerGatherVectorEnv(), render_mode, max_episode_steps)
         self._renderer: OffscreenRenderer | None = None
-
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[npt.NDArray[np.float32], dict[str, Any]]:
-        """Start a new episode; a seed starts a new random stream too."""
-        super().reset(seed=seed)
-        self._elapsed = 0
-        obs, info = self._world.reset(seed=seed)
-        return obs[0], info
-
-    def step(
-        self, action: npt.NDArray[Any]
-    ) -> tuple[npt.NDArray[np.float32], float, bool, bool, dict[str, Any]]:
-        """Advance by one action [2], clipped to ±1; the info counts apples and bombs caught."""
-        # The end of an episode must not draw the next start by itself: reset() does.
-        outcome = self._world.advance(np.asarray(action)[None])
-        self._elapsed += 1
-        terminated = bool(outcome.terminated[0])
-        truncated = self._elapsed >= self._max_episode_steps and not terminated
-        info = {"apples": int(outcome.apples[0]), "bombs": int(outcome.bombs[0])}
-        return outcome.obs[0], float(outcome.reward[0]), terminated, truncated, info
 
     def render(self) -> npt.NDArray[np.uint8] | None:
         """The whole arena from above [480, 480, 3], or None without a render mode."""

@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Mapping
 
 from emi.agent.value import ValueConfig
-from emi.envs import GYM_PREFIX, is_atari, unknown_name
+from emi.envs import GYM_PREFIX, is_atari, observes_images, unknown_name
 from emi.experiment.config import METHODS, ConfigError, TrainConfig
 from emi.intrinsic import (
     EMIConfig,
@@ -73,10 +73,10 @@ _IMAGES: Own = {
     "simhash": SimHashConfig(key_bits=256),  # #Exploration, on pixels
     "ae-simhash": SimHashConfig(autoencoder=True, key_bits=64),  # authors' Gravitar script
 }
+_IMAGES_IN_SMALL_BATCHES: Own = {**_IMAGES, "rnd": RNDConfig()}
 _BOX_IMAGE: Own = {
-    **_IMAGES,
+    **_IMAGES_IN_SMALL_BATCHES,
     "emi": dataclasses.replace(_EMI_IMAGES, lambda_info=0.01),  # supplementary section 7
-    "rnd": RNDConfig(),
 }
 
 # η. EMI's and EMI-D's from the paper; AE-SimHash's from its authors' scripts; the others' from a
@@ -130,8 +130,13 @@ def preset(env: str, method: str) -> TrainConfig:
         own, eta = _BOX_IMAGE, _ETA_IMAGES
         config = dataclasses.replace(config, steps=300_000, value=_IMAGE_VALUE)
     elif env.startswith(GYM_PREFIX):
-        own = _VECTORS
-        config = dataclasses.replace(config, steps=1_000_000, value=ValueConfig(kind="network"))
+        try:
+            images = observes_images(env)
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
+        own, eta = (_IMAGES_IN_SMALL_BATCHES, _ETA_IMAGES) if images else (_VECTORS, _ETA)
+        value = _IMAGE_VALUE if images else ValueConfig(kind="network")
+        config = dataclasses.replace(config, steps=1_000_000, value=value)
     else:
         raise ConfigError(unknown_name(env))
     default = METHODS[method].config

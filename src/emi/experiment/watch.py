@@ -10,7 +10,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from emi.envs import ATARI_PREFIX, GYM_PREFIX
+from emi.envs import ATARI_PREFIX, GYM_PREFIX, as_vector_or_image
 from emi.experiment import checkpoint
 from emi.experiment.config import ConfigError
 from emi.experiment.run import build_trainer, restore
@@ -70,7 +70,7 @@ def _make(name: str) -> gymnasium.Env:
     elif name.startswith(ATARI_PREFIX):
         known, settings = "emi/Atari-v0", {"game": name.removeprefix(ATARI_PREFIX)}
     try:
-        return gymnasium.make(known, render_mode="rgb_array", **settings)
+        return as_vector_or_image(gymnasium.make(known, render_mode="rgb_array", **settings))
     except (gymnasium.error.Error, ImportError, RuntimeError) as error:
         raise WatchError(f"{name} cannot be rendered here: {error}") from None
 

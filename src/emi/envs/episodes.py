@@ -1,0 +1,207 @@
+"""Episodes of our own worlds: where they start, when they end, and what is told of both.
+
+A world draws starts, moves and observes. The rest is the same for all and stands here: random
+streams, clocks, partial resets, the new episode within the step that ended the old one, and the
+check of actions.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+import numpy.typing as npt
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+
+Array = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
+AnyArray = npt.NDArray[Any]
+
+NEVER = np.iinfo(np.int64).max
+
+
+class Outcome(NamedTuple):
+    """What one action led to in every environment, before any new episode starts."""
+
+    obs: AnyArray
+    """[n, *observation]"""
+    reward: Array
+    """[n]"""
+    terminated: Mask
+    """[n]"""
+    info: dict[str, AnyArray]
+    """what the step tells, the present state included; each [n, ...]"""
+
+
+def last_of(ended: Mask, obs: AnyArray, info: dict[str, Any]) -> dict[str, Any]:
+    """What Gymnasium tells of episodes that `ended` [n] when the next ones begin in the same step.
+
+    `obs` [n, *observation] and `info` are those before the new episodes.
+    """
+    final_obs = np.full(len(ended), None, dtype=object)
+    for i in np.flatnonzero(ended):
+        final_obs[i] = obs[i]
+    return {
+        "final_obs": final_obs,
+        "_final_obs": ended.copy(),
+        "final_info": info,
+        "_final_info": ended.copy(),
+    }
+
+
+class EpisodicVectorEnv(VectorEnv[AnyArray, AnyArray, Any], ABC):
+    """`num_envs` copies of a world, which says how to `_start`, `_advance` and `_observe` them.
+
+    An environment that ends is reset within the same step: the returned observation is the first
+    of the next episode, `info["final_obs"][i]` the last of the ended one.
+    """
+
+    metadata: dict[str, Any] = {"autoreset_mode": AutoresetMode.SAME_STEP}  # noqa: RUF012
+
+    def __init__(
+        self,
+        num_envs: int,
+        observation_space: spaces.Box,
+        action_space: spaces.Box,
+        max_episode_steps: int | None,
+    ) -> None:
+        """The spaces are those of one environment; `max_episode_steps=None` never ends."""
+        self.num_envs = num_envs
+        self.single_observation_space = observation_space
+        self.single_action_space = action_space
+        self.observation_space = batch_space(observation_space, num_envs)
+        self.action_space = batch_space(action_space, num_envs)
+        self._everywhere = np.ones(num_envs, dtype=np.bool_)
+        self._streams: list[np.random.Generator] = []
+
+        # One comparison of two numbers tells whether any episode runs out of time.
+        self._max_episode_steps = max_episode_steps
+        self._clock = 0
+        self._deadlines = np.full(num_envs, NEVER)
+        self._next_deadline = NEVER
+
+    @abstractmethod
+    def _start(self, index: int, stream: np.random.Generator) -> None:
+        """Put one environment at the start of an episode, drawn from its stream."""
+
+    @abstractmethod
+    def _advance(self, actions: Array) -> Outcome:
+        """Move all environments by one action each; actions [n, *action] hold no NaN."""
+
+    @abstractmethod
+    def _observe(self) -> AnyArray:
+        """Observations [n, *observation] of the present state."""
+
+    def _told(self, where: Mask) -> dict[str, AnyArray]:
+        """What infos tell of the present state: nothing, unless the world has something to tell.
+
+        In Gymnasium's form: an array [n, ...] that is 0 but for `where` [n], and under the same
+        name with an underscore before it that mask.
+        """
+        return {}
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[AnyArray, dict[str, Any]]:
+        """Start new episodes, in all environments or where `options["reset_mask"]` is true.
+
+        A seed gives every environment its own stream, the same whatever `num_envs` is; without
+        one the streams go on.
+        """
+        super().reset(seed=seed)
+        if seed is not None or not self._streams:
+            children = np.random.SeedSequence(seed).spawn(self.num_envs)
+            self._streams = [np.random.default_rng(child) for child in children]
+        mask = (options or {}).get("reset_mask", self._everywhere)
+        if np.shape(mask) != (self.num_envs,):
+            raise ValueError(
+                f"reset_mask needs one boolean per environment ({self.num_envs}), "
+                f"got shape {np.shape(mask)}."
+            )
+        self._start_episodes(mask)
+        return self._observe(), self._told(self._everywhere)
+
+    def step(self, actions: AnyArray) -> tuple[AnyArray, Array, Mask, Mask, dict[str, Any]]:
+        """Advance all environments by one action each; actions [n, *action] are clipped to ±1."""
+        obs, reward, terminated, info = self.advance(actions)
+        truncated = np.zeros(self.num_envs, dtype=np.bool_)
+        self._clock += 1
+        if self._clock >= self._next_deadline or np.count_nonzero(terminated):
+            truncated = (self._deadlines <= self._clock) & ~terminated
+            ended = terminated | truncated
+            before = {name: value.copy() for name, value in info.items()}
+            info |= last_of(ended, obs, before | self._told(ended))
+            self._start_episodes(ended)
+            obs = self._observe()
+            info |= self._told(self._everywhere)
+        return obs, reward, terminated, truncated, info
+
+    def advance(self, actions: AnyArray) -> Outcome:
+        """What `step` does but for the clock and the new episodes."""
+        if not self._streams:
+            raise gym.error.ResetNeeded("call reset() before the first step().")
+        actions = np.asarray(actions)
+        if actions.shape != self.action_space.shape:
+            raise ValueError(
+                f"actions must have shape {self.action_space.shape}, got {actions.shape}."
+            )
+        actions = actions.astype(np.float64, order="C")
+        # A sum of squares is NaN only if an entry is; np.isnan takes three times as long.
+        if math.isnan(np.vdot(actions, actions)):
+            raise ValueError("actions must be numbers, got NaN.")
+        return self._advance(actions)
+
+    def _start_episodes(self, where: Mask) -> None:
+        indices = np.flatnonzero(where)
+        for i in indices.tolist():
+            self._start(i, self._streams[i])
+        if self._max_episode_steps is not None:
+            self._deadlines[indices] = self._clock + self._max_episode_steps
+            self._next_deadline = int(self._deadlines.min())
+
+
+class EpisodicEnv(gym.Env[AnyArray, AnyArray]):
+    """The only environment of a world behind Gymnasium's single-environment interface.
+
+    It is environment 0 of a larger world with the same seed, bit by bit.
+    """
+
+    def __init__(
+        self, world: EpisodicVectorEnv, render_mode: str | None, max_episode_steps: int
+    ) -> None:
+        if render_mode not in (None, "rgb_array"):
+            raise ValueError(f"render_mode must be None or 'rgb_array', got {render_mode!r}.")
+        self.render_mode = render_mode
+        self.observation_space = world.single_observation_space
+        self.action_space = world.single_action_space
+        self._world = world
+        self._max_episode_steps = max_episode_steps
+        self._elapsed = 0
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[AnyArray, dict[str, Any]]:
+        """Start a new episode; a seed starts a new random stream too."""
+        super().reset(seed=seed)
+        self._elapsed = 0
+        obs, info = self._world.reset(seed=seed)
+        return obs[0], _first(info)
+
+    def step(self, action: AnyArray) -> tuple[AnyArray, float, bool, bool, dict[str, Any]]:
+        """Advance by one action [*action], clipped to ±1."""
+        # The end of an episode must not draw the next start by itself: reset() does.
+        outcome = self._world.advance(np.asarray(action)[None])
+        self._elapsed += 1
+        terminated = bool(outcome.terminated[0])
+        truncated = self._elapsed >= self._max_episode_steps and not terminated
+        reward = float(outcome.reward[0])
+        return outcome.obs[0], reward, terminated, truncated, _first(outcome.info)
+
+
+def _first(info: dict[str, AnyArray]) -> dict[str, Any]:
+    """Environment 0's part, a number or an array each; masks have no part in it."""
+    values = {name: value[0] for name, value in info.items() if not name.startswith("_")}
+    return {name: x if x.ndim else x.item() for name, x in values.items()}
