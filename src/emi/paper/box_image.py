@@ -64,7 +64,7 @@ class _Positions(VectorWrapper):
         return super().step(actions)
 
 
-def sample(seed: int, samples: int = SAMPLES) -> Sample:
+def sample(seed: int, samples: int) -> Sample:
     """Transitions of a policy that was never trained, in episodes from start to end."""
     envs = _Positions(BoxImageVectorEnv(num_envs=max(1, samples // HORIZON)))
     policy = make_policy(
@@ -87,7 +87,7 @@ def affine_r2(x: Array, y: Array) -> float:
     return 1 - float((residual**2).sum() / ((y - y.mean(0)) ** 2).sum())
 
 
-def learn(data: Sample, target: Target, seed: int, config: EMIConfig = CONFIG) -> dict[str, Array]:
+def learn(data: Sample, target: Target, seed: int, config: EMIConfig) -> dict[str, Array]:
     """Embeddings learnt with the KL on `target`: φ [n, 2] and ψ [n, 2] of every transition."""
     space = BoxImageVectorEnv()
     emi = EMI(
@@ -101,17 +101,19 @@ def learn(data: Sample, target: Target, seed: int, config: EMIConfig = CONFIG) -
     return {"phi": phi.numpy(), "psi": psi.numpy()}
 
 
-def run(out: Path, seeds: Sequence[int] = SEEDS) -> None:
+def run(
+    out: Path, seeds: Sequence[int], samples: int = SAMPLES, config: EMIConfig = CONFIG
+) -> None:
     """Learn for every seed and target that `out` does not hold yet."""
     out.mkdir(parents=True, exist_ok=True)
     for seed in seeds:
         missing = [t for t in TARGETS if not (out / f"{t}-seed{seed}.safetensors").exists()]
         if not missing:
             continue
-        data = sample(seed)
+        data = sample(seed, samples)
         shown = np.random.default_rng(seed).permutation(len(data.position))[:SHOWN]
         for target in missing:
-            found = learn(data, target, seed)
+            found = learn(data, target, seed, config)
             r2 = np.array(
                 [affine_r2(found["phi"], data.position), affine_r2(found["psi"], data.action)]
             )

@@ -1,0 +1,84 @@
+"""The BoxImage experiment: the truth belongs to its transition, R² is R², nothing is done twice."""
+
+import csv
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from emi.paper import box_image
+from emi.paper.box_image import CONFIG, affine_r2, draw, main, run, sample
+
+
+def test_positions_and_actions_are_those_of_their_transitions() -> None:
+    data = sample(seed=3, samples=1_000)
+    n = len(data.batch)
+    assert n == 1_000
+    assert data.position.shape == data.action.shape == (n, 2)
+    # Two environments in turn: the row after next is the same disc, one action later, if no
+    # wall was in its way.
+    moved = data.position[2:] - data.position[:-2]
+    free = ((data.position[2:] > 0) & (data.position[2:] < 100)).all(1)
+    assert free.sum() > 500
+    np.testing.assert_allclose(moved[free], data.action[:-2][free], atol=1e-5)
+    # The picture of s shows the disc where it is said to be.
+    frames = np.asarray(data.batch.obs[:], np.float64).reshape(n, 52, 52)
+    ink = np.abs(frames - np.median(frames, axis=0))
+    centre = (ink * np.arange(52)).sum((1, 2)) / ink.sum((1, 2))
+    assert np.corrcoef(centre, data.position[:, 0])[0, 1] > 0.95
+
+
+def test_r2_is_one_for_an_affine_image_and_zero_for_noise() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(2_000, 2))
+    assert affine_r2(x, x @ [[1.0, 2.0], [-3.0, 0.5]] + [7.0, -1.0]) == pytest.approx(1)
+    assert affine_r2(x, rng.normal(size=(2_000, 2))) == pytest.approx(0, abs=0.01)
+    # Signal and noise of equal strength: one half.
+    assert affine_r2(x, x + rng.normal(size=x.shape)) == pytest.approx(0.5, abs=0.03)
+
+
+SMALL: dict[str, Any] = {
+    "samples": 500,
+    "config": dataclasses.replace(CONFIG, epochs=1, minibatch=100),
+}
+
+
+def test_run_and_draw(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(box_image, "SHOWN", 40)
+    run(tmp_path, [1], **SMALL)
+    files = sorted(path.name for path in tmp_path.iterdir())
+    assert files == ["action-seed1.safetensors", "state-seed1.safetensors"]
+    arrays = load_file(tmp_path / "action-seed1.safetensors")
+    assert {name: a.shape for name, a in arrays.items()} == {
+        **dict.fromkeys(("phi", "psi", "position", "action"), (40, 2)),
+        "r2": (2,),
+    }
+    assert capsys.readouterr().out.count("R² position") == 2
+
+    # What is there is kept; only what is missing is learnt, and it comes out the same.
+    other = load_file(tmp_path / "state-seed1.safetensors")
+    (tmp_path / "state-seed1.safetensors").unlink()
+    run(tmp_path, [1], **SMALL)
+    assert capsys.readouterr().out.startswith("seed 1, KL on the state: ")
+    again = load_file(tmp_path / "state-seed1.safetensors")
+    assert all(np.array_equal(again[name], other[name]) for name in other)
+    assert not np.array_equal(arrays["phi"], other["phi"])
+
+    written = draw(tmp_path, tmp_path / "out")
+    assert [path.name for path in written] == ["embeddings.png", "embeddings.svg", "r2.csv"]
+    with written[2].open() as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["kl_on"], row["seed"]) for row in rows] == [("action", "1"), ("state", "1")]
+    assert float(rows[0]["r2_action"]) == pytest.approx(arrays["r2"][1], abs=1e-4)
+
+
+def test_nothing_to_draw_is_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["draw", str(tmp_path)]) == 2
+    assert capsys.readouterr().err.startswith(f"emi.paper.box_image: no embeddings in {tmp_path}")
