@@ -33,6 +33,7 @@ def test_draw_writes_figure_and_table_in_the_papers_order(
     assert capsys.readouterr().out.split() == [str(results / name) for name in names]
     assert (results / names[0]).read_bytes().startswith(b"\x89PNG")
     table = (results / "table.md").read_text().splitlines()
+    assert table[0] == "**SparseHalfCheetah, 0.1M steps**"
     methods = [line.split(" | ")[0].removeprefix("| ") for line in table[4:]]
     assert methods == ["EMI", "EMI-D", "VIME", "TRPO"]
 
@@ -67,7 +68,7 @@ def test_a_panel_shows_seeds_mean_band_and_the_papers_value(
     assert mean.get_ydata()[-1] == pytest.approx(280)
     assert list(paper.get_ydata()) == [218.1, 218.1]
     assert paper.get_linestyle() == "--"
-    assert panels[0].texts[0].get_text() == "paper 218.1"
+    assert panels[0].texts[0].get_text() == "paper 218.1, at 5M steps"
     assert len(panels[1].lines) == 4  # no value of EMI-D in the paper
     assert panels[0].get_ylim() == panels[3].get_ylim()
 

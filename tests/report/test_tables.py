@@ -2,6 +2,7 @@ from pathlib import Path
 
 from run_files import write_run
 
+from emi.envs import ENVIRONMENTS
 from emi.report.load import Run, load_run
 from emi.report.paper_values import METHOD_ORDER, PAPER, TITLES
 from emi.report.tables import return_table
@@ -29,7 +30,7 @@ def test_every_column_by_hand(tmp_path: Path) -> None:
         "IQM",
         "mean of the last 10 iterations",
         "solved (final return > 50) [95 % CI]",
-        "paper",
+        "paper, at 5M steps",
     ]
     row = cells(emi)
     assert row[:2] == ["EMI", "4"]
@@ -57,6 +58,13 @@ def test_unfinished_runs_are_named_below_the_table(tmp_path: Path) -> None:
     assert "Not finished: emi, seed 3, 5000 of 10000 steps." in table
 
 
+def test_small_returns_have_the_decimals_they_need(tmp_path: Path) -> None:
+    runs = [finished_run(tmp_path / "run", "emi", 0, 0.0625)]
+    header, _, row = return_table("SwimmerGather", {"emi": runs}).splitlines()
+    assert cells(header)[-1] == "paper, at 100M steps"
+    assert (cells(row)[2], cells(row)[-1]) == ("0.062 [0.062, 0.062]", "0.438")
+
+
 def test_the_papers_values_have_an_order_and_a_title() -> None:
     assert set(METHOD_ORDER) == set(TITLES)
     assert PAPER["SparseHalfCheetah"].returns == {
@@ -69,3 +77,14 @@ def test_the_papers_values_have_an_order_and_a_title() -> None:
         "vime": 98.0,
         "trpo": 0.0,
     }
+    # Table 1, its last column but for AE-SimHash's and VIME's, and its best numbers.
+    assert [PAPER[env].returns["trpo"] for env in PAPER] == [0, 0, 26.7, 2034, 263, 508, 3101, 0]
+    best = {
+        env: max(values.returns, key=values.returns.__getitem__) for env, values in PAPER.items()
+    }
+    assert best == {
+        **dict.fromkeys(PAPER, "emi"),
+        "Venture": "rnd",
+        "Solaris": "ae-simhash",
+    }
+    assert set(PAPER) == set(ENVIRONMENTS) - {"BoxImage"}

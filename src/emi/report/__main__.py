@@ -13,7 +13,7 @@ from pathlib import Path
 from emi.report.curves import draw_learning_curves
 from emi.report.embedding import draw_embedding, draw_error_model
 from emi.report.load import Run, collect, load_runs
-from emi.report.paper_values import METHOD_ORDER
+from emi.report.paper_values import METHOD_ORDER, in_millions
 from emi.report.search import search_table
 from emi.report.tables import return_table
 
@@ -64,7 +64,11 @@ def draw(experiment: Path, out: Path) -> list[Path]:
     grid = by_env_and_method(load_runs(experiment))
     out.mkdir(parents=True, exist_ok=True)
     table = out / "table.md"
-    parts = (f"**{env}**\n\n{return_table(env, methods)}" for env, methods in grid.items())
+    parts = []
+    for env, methods in grid.items():
+        lengths = sorted({run.steps for runs in methods.values() for run in runs})
+        steps = " and ".join(map(in_millions, lengths))
+        parts.append(f"**{env}, {steps} steps**\n\n{return_table(env, methods)}")
     table.write_text("\n".join(parts), encoding="utf-8")
     return [*draw_learning_curves(grid, out / "learning_curves"), table]
 

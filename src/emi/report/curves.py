@@ -12,7 +12,7 @@ from matplotlib.patches import Patch
 from matplotlib.patheffects import withStroke
 
 from emi.report.load import Run
-from emi.report.paper_values import PAPER, TITLES, PaperValues
+from emi.report.paper_values import PAPER, TITLES, PaperValues, in_millions
 from emi.report.statistics import bootstrap_band, on_common_steps
 
 BLUE, ORANGE, GREY = "#0072B2", "#D55E00", "#555555"  # of Okabe and Ito's colour-blind safe set
@@ -34,8 +34,7 @@ def draw_learning_curves(grid: dict[str, dict[str, list[Run]]], stem: Path) -> l
             index = above * columns + place + 1
             panel = figure.add_subplot(sum(rows), columns, index, sharey=first)
             first = first or panel
-            paper = PAPER.get(env, PaperValues()).returns.get(method)
-            _draw_panel(panel, runs, paper)
+            _draw_panel(panel, runs, PAPER.get(env, PaperValues()), method)
             plural = "" if len(runs) == 1 else "s"
             panel.set_title(f"{TITLES.get(method, method)}, {len(runs)} seed{plural}", fontsize=10)
             if place % columns == 0:
@@ -46,7 +45,7 @@ def draw_learning_curves(grid: dict[str, dict[str, list[Run]]], stem: Path) -> l
     return save_figure(figure, stem)
 
 
-def _draw_panel(panel: Axes, runs: list[Run], paper: float | None) -> None:
+def _draw_panel(panel: Axes, runs: list[Run], paper: PaperValues, method: str) -> None:
     steps, returns = on_common_steps(
         [run.metrics["steps"] for run in runs], [run.metrics["return_mean"] for run in runs]
     )
@@ -56,11 +55,15 @@ def _draw_panel(panel: Axes, runs: list[Run], paper: float | None) -> None:
     low, high = bootstrap_band(returns)
     panel.fill_between(millions, low, high, color=BLUE, alpha=0.2, linewidth=0)
     panel.plot(millions, returns.mean(axis=0), color=BLUE, linewidth=1.8)
-    if paper is not None:
-        panel.axhline(paper, color=ORANGE, linestyle="--", linewidth=1.2)
+    if method in paper.returns:
+        value = paper.returns[method]
+        # What was reached after more steps than are drawn must not be taken for these.
+        later = paper.steps is not None and steps[-1] < paper.steps
+        when = f", at {in_millions(paper.steps)} steps" if paper.steps and later else ""
+        panel.axhline(value, color=ORANGE, linestyle="--", linewidth=1.2)
         panel.annotate(
-            f"paper {paper:g}",
-            xy=(0.02, paper),
+            f"paper {value:g}{when}",
+            xy=(0.02, value),
             xycoords=("axes fraction", "data"),
             xytext=(0, 3),
             textcoords="offset points",

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from emi.report.load import Run
-from emi.report.paper_values import PAPER, TITLES, PaperValues
+from emi.report.paper_values import PAPER, TITLES, PaperValues, in_millions
 from emi.report.statistics import (
     Array,
     bootstrap_interval,
@@ -22,6 +22,7 @@ def return_table(env: str, runs_by_method: dict[str, list[Run]]) -> str:
     The final return of a run is `return_mean` of its last iteration.
     """
     paper = PAPER.get(env, PaperValues())
+    number = f"{{:.{paper.decimals}f}}".format
     solved = "" if paper.solved_above is None else f" (final return > {paper.solved_above:g})"
     header = [
         "method",
@@ -30,7 +31,7 @@ def return_table(env: str, runs_by_method: dict[str, list[Run]]) -> str:
         "IQM",
         f"mean of the last {LAST_ITERATIONS} iterations",
         f"solved{solved} [95 % CI]",
-        "paper",
+        "paper" if paper.steps is None else f"paper, at {in_millions(paper.steps)} steps",
     ]
     lines = [markdown_row(header), markdown_row(["---"] + ["---:"] * (len(header) - 1))]
     for method, runs in runs_by_method.items():
@@ -42,11 +43,11 @@ def return_table(env: str, runs_by_method: dict[str, list[Run]]) -> str:
                 [
                     TITLES.get(method, method),
                     str(len(runs)),
-                    f"{_number(final.mean())} [{_number(low)}, {_number(high)}]",
-                    _number(interquartile_mean(final)),
-                    _number(late.mean()),
+                    f"{number(final.mean())} [{number(low)}, {number(high)}]",
+                    number(interquartile_mean(final)),
+                    number(late.mean()),
                     _solved(final, paper.solved_above),
-                    _number(paper.returns[method]) if method in paper.returns else "–",
+                    number(paper.returns[method]) if method in paper.returns else "–",
                 ]
             )
         )
@@ -66,10 +67,6 @@ def _solved(final: Array, above: float | None) -> str:
     successes, trials = int((final > above).sum()), len(final)
     low, high = wilson_interval(successes, trials)
     return f"{successes}/{trials} [{low:.2f}, {high:.2f}]"
-
-
-def _number(value: float) -> str:
-    return f"{value:.1f}"
 
 
 def markdown_row(cells: Sequence[str]) -> str:
