@@ -24,10 +24,10 @@ class Measured(NamedTuple):
     peak_mb: float  # resident memory of the process
 
 
-def _work(make: Callable[[], Train], orders: Connection) -> None:
+def _work(make: Callable[[], Train], warm_up: int, orders: Connection) -> None:
     """The process of one contender: trains as many iterations as it is told, until told 0."""
     train = make()
-    train(2)  # first calls allocate and compile
+    train(warm_up)  # first calls allocate and compile
     orders.send(0.0)
     while iterations := orders.recv():
         start = time.perf_counter()
@@ -37,14 +37,14 @@ def _work(make: Callable[[], Train], orders: Connection) -> None:
 
 
 def measure(
-    contenders: Mapping[str, Callable[[], Train]], rounds: int, iterations: int
+    contenders: Mapping[str, Callable[[], Train]], rounds: int, iterations: int, warm_up: int = 2
 ) -> dict[str, Measured]:
     """Seconds per iteration in every round, and the peak memory, by contender."""
     context = multiprocessing.get_context("spawn")
     lines: dict[str, Connection] = {}
     for name, make in contenders.items():
         lines[name], orders = context.Pipe()
-        context.Process(target=_work, args=(make, orders), daemon=True).start()
+        context.Process(target=_work, args=(make, warm_up, orders), daemon=True).start()
         lines[name].recv()  # one warm-up at a time
     seconds: dict[str, list[float]] = {name: [] for name in lines}
     for _ in range(rounds):

@@ -1,0 +1,141 @@
+"""Environment steps per second of every world, beside what its simulator alone can do.
+
+What each bound is, is said in benchmarks/README.md.
+"""
+
+import argparse
+import functools
+import os
+import statistics
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from turns import Train, machine, measure
+
+
+class World(NamedTuple):
+    name: str
+    num_envs: int
+    steps: int  # of all environments together, in a round
+    bound: Callable[..., Train]
+
+
+def ours(name: str, num_envs: int, threads: int) -> Train:
+    """Our vector environment in closed loop: a linear policy reads every observation."""
+    import gymnasium
+
+    from emi.envs import make_env
+
+    envs = make_env(name, num_envs, seed=0, threads=threads)
+    space = envs.single_action_space
+    continuous = isinstance(space, gymnasium.spaces.Box)
+    outputs = space.shape[0] if continuous else int(space.n)
+    obs, _ = envs.reset(seed=0)
+    inputs = min(16, obs[0].size)
+    weights = np.random.default_rng(0).normal(size=(inputs, outputs)).astype(np.float32)
+
+    def train(steps: int) -> None:
+        nonlocal obs
+        for _ in range(steps // num_envs):
+            scores = obs.reshape(num_envs, -1)[:, -inputs:] @ weights
+            obs, *_ = envs.step(np.tanh(scores) if continuous else scores.argmax(1))
+
+    return train
+
+
+def physics(name: str, num_envs: int, threads: int) -> Train:
+    """MuJoCo in open loop: 500 actions of every environment in a single call."""
+    import mujoco
+    from mujoco.rollout import Rollout
+
+    from emi.envs import make_env, swimmer_gather
+
+    envs: Any = make_env(name, num_envs, seed=0, threads=threads)
+    envs.reset(seed=0)
+    substeps = swimmer_gather.SUBSTEPS if name == "SwimmerGather" else 1
+    model, start = envs.model, envs._state.copy()
+    pool = threads if threads > 1 else 0
+    rollout = Rollout(nthread=pool)
+    data = [mujoco.MjData(model) for _ in range(max(pool, 1))]
+    actions = np.random.default_rng(0).uniform(-1, 1, (num_envs, 500, model.nu))
+    control = np.repeat(actions, substeps, axis=1)
+
+    def train(steps: int) -> None:
+        for _ in range(steps // (500 * num_envs)):
+            rollout.rollout([model] * num_envs, data, start, control)
+
+    return train
+
+
+def emulator(name: str, num_envs: int, threads: int) -> Train:
+    """ale-py's own vector of games with the same frames, always the same action."""
+    from emi.envs.atari import load_games
+
+    games: Any = load_games(name, num_envs, threads)
+    games.reset(seed=0)
+    actions = np.zeros(num_envs, np.int64)
+
+    def train(steps: int) -> None:
+        for _ in range(steps // num_envs):
+            games.step(actions)
+
+    return train
+
+
+def pixels(name: str, num_envs: int, threads: int) -> Train:
+    """New arrays of as many pixels, filled."""
+    from emi.envs.box_image import BoxImageVectorEnv
+
+    shape = BoxImageVectorEnv(num_envs).observation_space.shape
+
+    def train(steps: int) -> None:
+        for step in range(steps // num_envs):
+            np.full(shape, step % 255, np.uint8)
+
+    return train
+
+
+WORLDS = (
+    World("SparseHalfCheetah", 10, 100_000, physics),
+    World("SparseHalfCheetah", 64, 128_000, physics),
+    World("SwimmerGather", 100, 50_000, physics),
+    World("Freeway", 20, 10_000, emulator),
+    World("Frostbite", 20, 10_000, emulator),
+    World("MontezumaRevenge", 20, 10_000, emulator),
+    World("BoxImage", 20, 40_000, pixels),
+)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--threads", type=int, nargs="+", default=sorted({1, os.cpu_count() or 1}))
+    parser.add_argument("--worlds", nargs="+", help="default: all")
+    options = parser.parse_args()
+    print(machine())
+    print(f"{options.rounds} rounds; medians, and the lowest and highest ratio of a round.\n")
+    print("| world | environments | threads | steps/s | bound | ratio | lowest | highest |")
+    print("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
+    for world in WORLDS:
+        if options.worlds and world.name not in options.worlds:
+            continue
+        for threads in options.threads:
+            given = (world.name, world.num_envs, threads)
+            contenders = {
+                "ours": functools.partial(ours, *given),
+                "bound": functools.partial(world.bound, *given),
+            }
+            found = measure(contenders, options.rounds, world.steps, warm_up=world.steps // 5)
+            speed = {name: [1 / s for s in m.seconds] for name, m in found.items()}
+            ratios = [a / b for a, b in zip(speed["ours"], speed["bound"], strict=True)]
+            mean, bound = (statistics.median(speed[name]) for name in ("ours", "bound"))
+            print(
+                f"| {world.name} | {world.num_envs} | {threads} | {mean:,.0f} | {bound:,.0f} "
+                f"| {statistics.median(ratios):.2f} | {min(ratios):.2f} | {max(ratios):.2f} |",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()
