@@ -64,7 +64,9 @@ def test_every_name_makes_an_environment(name: str) -> None:
     env.close()
 
 
-@pytest.mark.parametrize("name", ["SparseHalfCheetah", "gym:Pendulum-v1"])
+@pytest.mark.parametrize(
+    "name", ["SparseHalfCheetah", "SwimmerGather", "BoxImage", "gym:Pendulum-v1"]
+)
 def test_seed_starts_the_streams(name: str) -> None:
     starts = [make_env(name, num_envs=2, seed=seed).reset()[0] for seed in (3, 3, 4)]
     np.testing.assert_array_equal(starts[0], starts[1])

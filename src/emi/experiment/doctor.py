@@ -83,20 +83,27 @@ def _torch() -> Finding:
     return Finding("PyTorch", "good", f"{torch.__version__}, {threads} threads, {cuda}")
 
 
-def _mujoco() -> Finding:
-    try:
-        import mujoco
-    except ImportError:
-        return Finding("MuJoCo", "bad", "not installed: pip install 'emi-rl[mujoco]'")
+def _take_a_step(world: str) -> None:
     from emi.envs import make_env
 
-    envs = make_env("SparseHalfCheetah", 1, threads=1)
+    envs = make_env(world, 1, threads=1)
     try:
         envs.reset(seed=0)
         envs.step(envs.action_space.sample())
     finally:
         envs.close()
-    return Finding("MuJoCo", "good", f"{mujoco.__version__}, SparseHalfCheetah steps")
+
+
+def _mujoco() -> Finding:
+    try:
+        import mujoco
+    except ImportError:
+        return Finding("MuJoCo", "bad", "not installed: pip install 'emi-rl[mujoco]'")
+    for world in ("SparseHalfCheetah", "SwimmerGather"):
+        _take_a_step(world)
+    return Finding(
+        "MuJoCo", "good", f"{mujoco.__version__}, SparseHalfCheetah and SwimmerGather step"
+    )
 
 
 def _atari() -> Finding:
@@ -104,14 +111,7 @@ def _atari() -> Finding:
         import ale_py
     except ImportError:
         return Finding("Atari", "absent", "no ale-py, for Atari: pip install 'emi-rl[atari]'")
-    from emi.envs import make_env
-
-    envs = make_env("Freeway", 1, threads=1)
-    try:
-        envs.reset(seed=0)
-        envs.step(envs.action_space.sample())
-    finally:
-        envs.close()
+    _take_a_step("Freeway")
     return Finding("Atari", "good", f"ale-py {ale_py.__version__}, Freeway steps")
 
 
