@@ -169,7 +169,10 @@ def _parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentPars
     sweep.add_argument("--out", type=Path, default=Path("runs/sweep"), metavar="DIR")
     _add_settings(sweep)
 
-    command("doctor", "check the installation and say what is missing", _doctor)
+    doctor = command("doctor", "check the installation and say what is missing", _doctor)
+    doctor.add_argument(
+        "--bonus", type=Path, metavar="DIR", help="check the bonus of the run in DIR instead"
+    )
     command("envs", "list the environments", _envs)
     command("methods", "list the exploration methods", _methods)
     return parser, commands
@@ -284,9 +287,9 @@ def _sweep(args: argparse.Namespace) -> int:
 
 
 def _doctor(args: argparse.Namespace) -> int:
-    from emi.experiment.doctor import examine, report
+    from emi.experiment.doctor import examine, examine_bonus, report
 
-    return report(examine())
+    return report(examine()) if args.bonus is None else examine_bonus(args.bonus)
 
 
 def _envs(args: argparse.Namespace) -> int:

@@ -7,7 +7,10 @@ from typing import Any
 
 import pytest
 
+from emi.cli import main
+from emi.experiment.config import resolve
 from emi.experiment.doctor import Finding, examine, report
+from emi.experiment.run import run
 
 
 def finding(name: str) -> Finding:
@@ -82,3 +85,31 @@ def test_one_bad_finding_decides_the_exit_code(capsys: pytest.CaptureFixture[str
     assert report([good, absent]) == 0
     assert report([good, absent, bad]) == 1
     assert capsys.readouterr().out.splitlines()[2:] == ["✓ a  1", "– b  2", "✗ c  3"]
+
+
+def test_the_bonus_of_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sizes = ["steps_per_iteration=300", "num_envs=3"]
+    for method, code in (("rnd", 0), ("ex2", 1)):
+        config = resolve("SparseHalfCheetah", method, steps=300, threads=1, overrides=sizes)
+        run(config, tmp_path / method)
+        files = {p: p.read_bytes() for p in (tmp_path / method).rglob("*") if p.is_file()}
+        capsys.readouterr()
+        assert main(["doctor", "--bonus", str(tmp_path / method)]) == code
+        said = capsys.readouterr().out.splitlines()
+        assert [line.split()[1] for line in said] == [
+            *("finite", "resets", "share", "advantages", "varies", "ranks", "falls")
+        ]
+        assert {p: p.read_bytes() for p in (tmp_path / method).rglob("*") if p.is_file()} == files
+    # EX2 pays nothing until its replay holds 10,000 states.
+    assert "✗ share       nothing is paid with a coefficient of 0.0001" in said
+
+
+def test_no_bonus_to_examine_is_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sizes = ["steps_per_iteration=100", "num_envs=2"]
+    config = resolve("SparseHalfCheetah", "trpo", steps=100, threads=1, overrides=sizes)
+    run(config, tmp_path / "run")
+    capsys.readouterr()
+    assert main(["doctor", "--bonus", str(tmp_path / "run")]) == 2
+    assert capsys.readouterr().err == "emi: trpo pays no bonus: give a run of another method\n"

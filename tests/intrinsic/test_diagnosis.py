@@ -84,7 +84,7 @@ def test_a_bonus_that_works() -> None:
     # It was taught on the way, and is as it was.
     assert torch.equal(counts.counts, before)
     assert str(found).count("\n") == 6
-    assert "ok  ranks       an unseen transition is paid more" in str(found)
+    assert "✓ ranks       an unseen transition is paid more" in str(found)
     assert found.as_dict()["finite"]["good"] is True
 
 
@@ -105,7 +105,7 @@ def test_what_is_wrong_is_named(method: Counts, question: str, words: str) -> No
     assert not found.good
     assert found.answers[question].good is False
     assert words in found.answers[question].text
-    assert f"!!  {question}" in str(found)
+    assert f"✗ {question}" in str(found)
 
 
 def test_successors_taken_across_resets_are_noticed() -> None:

@@ -1,5 +1,6 @@
 """Is everything there that training needs, and how to get what is not."""
 
+import dataclasses
 import importlib
 import os
 import platform
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from emi.experiment.config import ConfigError
 from emi.experiment.provenance import usable_cores
 
 _SIGNS = {"good": "✓", "bad": "✗", "absent": "–"}
@@ -42,6 +44,25 @@ def examine() -> list[Finding]:
             ("disk", _disk),
         )
     ]
+
+
+def examine_bonus(run: Path) -> int:
+    """Ask the newest checkpoint of `run` whether its bonus works; 1 if something is wrong."""
+    from emi.experiment import checkpoint
+    from emi.experiment.run import build_trainer, restore
+    from emi.experiment.run_directory import RunDirectory, read_config
+
+    directory = RunDirectory(run)
+    trainer = build_trainer(dataclasses.replace(read_config(directory), device="cpu", threads=1))
+    try:
+        restore(trainer, checkpoint.load_latest(directory.checkpoints))
+        found = trainer.diagnose()
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+    finally:
+        trainer.close()
+    print(found)
+    return 0 if found.good else 1
 
 
 def report(findings: list[Finding]) -> int:

@@ -24,11 +24,13 @@ from emi.data import Array, NotFiniteError, Rollout, Rows, as_tensor, check_fini
 from emi.envs import make_env
 from emi.experiment.config import TrainConfig, resolve
 from emi.intrinsic import EMI, Method, make_intrinsic, reward_and_rest
+from emi.intrinsic.diagnosis import Diagnosis, diagnose
 from emi.nets import Pixels, is_image
 
 # Kept for pictures of the embedding.
 EMBEDDING_SAMPLE = 2_000  # states that are vectors, about
 FRAME_SAMPLE = 5_000  # states that are images: an Atari episode has at most 4,500
+DIAGNOSIS_SAMPLE = 2_000  # transitions, about, that a bonus is examined on
 
 
 @dataclass(frozen=True)
@@ -270,6 +272,33 @@ class Trainer:
             "ended": torch.as_tensor(rollout.ended[chosen]),
             "env": torch.as_tensor(env[chosen].copy()),
         }
+
+    def diagnose(self, passes: int = 3) -> Diagnosis:
+        """Ask the method whether its bonus works, on the next batch; the run is not moved on."""
+        if self.intrinsic is None:
+            raise ValueError(f"{self.config.method} pays no bonus: give a run of another method")
+        before = self._action_rng.bit_generator.state
+        rollout = self._collect(self.iteration)
+        self._action_rng.bit_generator.state = before
+        # Whole paths of the first environments, as many as make a good sample.
+        chosen = np.zeros_like(rollout.valid)
+        paths = max(1, DIAGNOSIS_SAMPLE // len(rollout.index))
+        chosen[:DIAGNOSIS_SAMPLE, :paths] = rollout.valid[:DIAGNOSIS_SAMPLE, :paths]
+        rows = np.flatnonzero(rollout.flat(chosen))
+
+        def advantages(reward: Array) -> Array:
+            grid = np.zeros_like(rollout.reward)
+            grid[chosen] = reward
+            return self._advantage(rollout, grid)[0][rows]
+
+        return diagnose(
+            self.intrinsic,
+            rollout.transitions(self.policy.to_env)[rows],
+            reward=rollout.reward[chosen],
+            coefficient=self.config.eta,
+            advantages=advantages,
+            passes=passes,
+        )
 
     def state_dict(self) -> dict[str, Any]:
         """Nested dicts of tensors and plain values: all that the next iteration depends on."""

@@ -50,10 +50,10 @@ class Diagnosis:
         return {name: answer._asdict() for name, answer in self.answers.items()}
 
     def __str__(self) -> str:
-        signs = {True: "ok", False: "!!", None: "–"}
+        signs = {True: "✓", False: "✗", None: "–"}
         width = max(map(len, self.answers))
         return "\n".join(
-            f"{signs[answer.good]:>2}  {name:<{width}}  {answer.text}"
+            f"{signs[answer.good]} {name:<{width}}  {answer.text}"
             for name, answer in self.answers.items()
         )
 
