@@ -72,7 +72,7 @@ def table(title: str, env: str, methods: Sequence[str], options: argparse.Namesp
     contenders = {
         name: functools.partial(trainer, env, name, overrides, options.threads) for name in methods
     }
-    measured = measure(contenders, options.rounds, options.iterations)
+    measured = measure(contenders, options.rounds, options.iterations, options.warm_up)
     medians = {name: statistics.median(m.seconds) for name, m in measured.items()}
     print(f"\n{title}\n")
     print("| method | s / iteration | lowest | highest | beside EMI | peak MB |")
@@ -89,6 +89,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--iterations", type=int, default=3, help="iterations in a round")
+    parser.add_argument("--warm-up", type=int, default=2, help="iterations before the first round")
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="default: all cores")
     parser.add_argument("--only", choices=["vectors", "images"], help="default: both")
     options = parser.parse_args()
