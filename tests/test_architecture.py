@@ -20,6 +20,8 @@ MAY_IMPORT = {
     "intrinsic": {"data", "nets"},
     "agent": {"data", "nets"},
     "report": set(),
+    "state_codec": set(),
+    "adapters": {"data", "intrinsic", "state_codec"},
 }
 
 

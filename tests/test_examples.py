@@ -14,6 +14,7 @@ EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.py"))
 SHORT = {
     "01_train": (["--steps", "10000"], r"10,000 +0\.0 +0\.\d+   state 0\.\d+, action -?0\.\d+"),
     "02_own_environment": (["--steps", "3000"], r"simhash: share of episodes .*: 0\.00"),
+    "03_stable_baselines3": (["--steps", "8192"], r"\d of the last \d+ episodes reached the flag"),
     "04_plain_loop": (
         ["--steps", "4096"],
         r"4,096 steps   return +\S+   bonus 0\.\d+   farthest -",

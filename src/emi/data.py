@@ -15,6 +15,7 @@ import gymnasium
 import numpy as np
 import numpy.typing as npt
 import torch
+from gymnasium.vector import AutoresetMode, VectorEnv
 from torch import Tensor
 
 BoolArray = npt.NDArray[np.bool_]
@@ -151,6 +152,17 @@ def check_finite(name: str, array: Array) -> None:
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         what = "NaN" if np.isnan(array).any() else "infinite"
         raise NotFiniteError(f"{name} became {what}")
+
+
+def autoreset_mode(envs: VectorEnv) -> AutoresetMode:
+    """How `envs` begins the next episode; refuses to guess, because a wrong guess is silent."""
+    mode = envs.metadata.get("autoreset_mode")
+    if mode is None:
+        raise ValueError(
+            "the vector environment does not say how it resets: set "
+            'metadata["autoreset_mode"] to one of gymnasium.vector.AutoresetMode'
+        )
+    return AutoresetMode(mode)
 
 
 @dataclass(frozen=True)

@@ -9,18 +9,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 from emi.agent.observations import make_keeper
 from emi.agent.policy import AnyPolicy
-from emi.data import Array, Rollout, check_finite
-
-
-def autoreset_mode(envs: VectorEnv) -> AutoresetMode:
-    """How `envs` begins the next episode; refuses to guess, because a wrong guess is silent."""
-    mode = envs.metadata.get("autoreset_mode")
-    if mode is None:
-        raise ValueError(
-            "the vector environment does not say how it resets: set "
-            'metadata["autoreset_mode"] to one of gymnasium.vector.AutoresetMode'
-        )
-    return AutoresetMode(mode)
+from emi.data import Array, Rollout, autoreset_mode, check_finite
 
 
 def collect(

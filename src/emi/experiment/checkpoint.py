@@ -26,7 +26,7 @@ from safetensors.torch import load_file
 from safetensors.torch import save as serialize
 
 from emi.experiment.durable_file import sync_directory, write_and_sync
-from emi.experiment.state_codec import decode, encode
+from emi.state_codec import decode, encode
 
 FORMAT = "emi-checkpoint"
 VERSION = 1

@@ -13,6 +13,7 @@ import gymnasium
 from torch import Tensor
 
 from emi.data import Transitions
+from emi.intrinsic.combined import Combined
 from emi.intrinsic.emi import EMI, EMIConfig
 from emi.intrinsic.ex2 import EX2, EX2Config
 from emi.intrinsic.icm import ICM, ICMConfig
@@ -26,6 +27,7 @@ __all__ = [
     "ICM",
     "RND",
     "VIME",
+    "Combined",
     "EMIConfig",
     "EX2Config",
     "ICMConfig",
@@ -73,6 +75,8 @@ def reward_and_rest(
     Calling the second absorbs the batch, unless that came first, and gives the method's scalars.
     Nothing else depends on it before the next batch, so it may run beside other work.
     """
+    if isinstance(method, Combined):  # whose parts may differ in their order
+        return method.reward_and_rest(batch)
     if method.learns_first:
         scalars = method.learn(batch)
         return method.reward(batch), lambda: scalars

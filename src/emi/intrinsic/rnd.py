@@ -90,6 +90,43 @@ def discounted_sums(
     return sums, after
 
 
+class BonusScale:
+    """What a bonus is divided by: the deviation of all R so far, those of the batch included.
+
+    The moments of R are `sums`, a module of the owner, which keeps `last` in its state as well.
+    """
+
+    def __init__(self, sums: RunningMoments, discount: float) -> None:
+        self.sums, self.discount = sums, discount
+        # R_0 = 0 counts as a value, so that a first batch of one row has a deviation: R_1 / 2.
+        sums.update(torch.zeros(1))
+        self.last: FloatArray = np.zeros(1)  # [envs], the R that each environment has reached
+
+    @property
+    def value(self) -> float:
+        """What divided the batch that was taken in last."""
+        return self.sums.variance.sqrt().item()
+
+    def _discounted(self, bonus: Tensor, env: IntArray | None) -> tuple[Tensor, FloatArray]:
+        """R of each row as a tensor [n], and the last R of each environment."""
+        stream = np.zeros(len(bonus), np.int64) if env is None else env
+        rows = bonus.double().cpu().numpy()
+        sums, last = discounted_sums(rows, stream, self.last, self.discount)
+        return torch.from_numpy(sums).to(bonus.device), last
+
+    def divide(self, bonus: Tensor, env: IntArray | None) -> Tensor:
+        """[n] bonuses by the scale, these rows included; nothing is stored."""
+        sums, _ = self._discounted(bonus, env)
+        scale = self.sums.with_rows(sums).variance.sqrt()
+        # The scale is 0 only if every bonus so far is, and then this one is 0 as well.
+        return bonus / scale.clamp(min=torch.finfo(bonus.dtype).tiny)
+
+    def update(self, bonus: Tensor, env: IntArray | None) -> None:
+        """Take in [n] bonuses as they were before they were divided."""
+        sums, self.last = self._discounted(bonus, env)
+        self.sums.update(sums)
+
+
 def encoder(
     entries: Pixels | Flat,
     shape: Sequence[int],
@@ -145,9 +182,7 @@ class RND(nn.Module):
 
         self.observed = RunningMoments(shape)
         self.sums = RunningMoments()
-        # R_0 = 0 counts as a value, so that a first batch of one row has a deviation: R_1 / 2.
-        self.sums.update(torch.zeros(1))
-        self._last: FloatArray = np.zeros(1)  # [envs], the R that each environment has reached
+        self._scale = BonusScale(self.sums, config.discount)
         self.descent = Descent(self.predictor.parameters(), config.learning_rate, rng)
 
     @property
@@ -175,26 +210,14 @@ class RND(nn.Module):
 
         return in_pieces(of, self._device, obs)
 
-    def _discounted(self, error: Tensor, env: IntArray | None) -> tuple[Tensor, FloatArray]:
-        """R of each row as a tensor [n], and the last R of each environment."""
-        stream = np.zeros(len(error), np.int64) if env is None else env
-        bonus = error.double().cpu().numpy()
-        sums, last = discounted_sums(bonus, stream, self._last, self.config.discount)
-        return torch.from_numpy(sums).to(error.device), last
-
     def reward(self, batch: Transitions) -> Tensor:
         """The error divided by the deviation of R, this batch included."""
-        error = self.error(batch.next_obs)
-        sums, _ = self._discounted(error, batch.env)
-        scale = self.sums.with_rows(sums).variance.sqrt()
-        # The scale is 0 only if every error so far is, and then the bonus is 0 as well.
-        return error / scale.clamp(min=torch.finfo(error.dtype).tiny)
+        return self._scale.divide(self.error(batch.next_obs), batch.env)
 
     def learn(self, batch: Transitions) -> dict[str, float]:
         # In the order of the original: what was paid is measured with the old moments, the
         # predictor learns with the new ones.
-        sums, self._last = self._discounted(self.error(batch.next_obs), batch.env)
-        self.sums.update(sums)
+        self._scale.update(self.error(batch.next_obs), batch.env)
         for (part,) in pieces(batch.next_obs, device=self._device):
             self.observed.update(self.entries(part))
 
@@ -215,12 +238,12 @@ class RND(nn.Module):
                 losses.append(loss.detach())
         return {
             "rnd/loss": torch.stack(losses).mean().item(),
-            "rnd/bonus_scale": self.sums.variance.sqrt().item(),
+            "rnd/bonus_scale": self._scale.value,
             "rnd/clipped": clipped / (len(batch) * self.observed.mean.numel()),
         }
 
     def get_extra_state(self) -> dict[str, Any]:
-        return {"last": torch.from_numpy(self._last)}
+        return {"last": torch.from_numpy(self._scale.last)}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
-        self._last = state["last"].cpu().numpy().copy()
+        self._scale.last = state["last"].cpu().numpy().copy()

@@ -1,0 +1,24 @@
+"""Intrinsic rewards for other people's trainers: one adapter per file.
+
+This room needs `emi.data`, `emi.intrinsic` and, to save, `emi.state_codec`; nothing else of ours.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from emi.adapters.coefficient import linear
+from emi.adapters.gymnasium import IntrinsicRewardVectorWrapper
+
+if TYPE_CHECKING:
+    from emi.adapters.stable_baselines3 import IntrinsicRewardCallback
+
+__all__ = ["IntrinsicRewardCallback", "IntrinsicRewardVectorWrapper", "linear"]
+
+
+def __getattr__(name: str) -> Any:
+    # Stable-Baselines3 is an extra: without it, the other adapters work all the same.
+    if name == "IntrinsicRewardCallback":
+        return import_module("emi.adapters.stable_baselines3").IntrinsicRewardCallback
+    raise AttributeError(f"module 'emi.adapters' has no attribute {name!r}")

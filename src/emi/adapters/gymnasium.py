@@ -1,0 +1,218 @@
+"""A bonus for every step of a Gymnasium vector environment, whoever trains on it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium.error import ResetNeeded
+from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
+from torch import nn
+
+from emi.adapters.coefficient import Coefficient, value_of
+from emi.data import Array, BoolArray, FloatArray, Transitions, autoreset_mode, check_finite
+from emi.intrinsic import IntrinsicReward
+
+COLUMNS = ("obs", "action", "next_obs", "env")  # of Transitions
+
+
+class IntrinsicRewardVectorWrapper(VectorWrapper):
+    """Every step pays r_env + coefficient · bonus of the transition that was just taken.
+
+    After `learn_every` steps the method learns from all transitions of these steps together, that
+    is learn_every · num_envs of them, each exactly once. A step is scored as soon as it is taken,
+    by the method as it was last taught: so is a method that `learns_first` (EX2, SimHash, EMI-D),
+    for which a batch at hand would be learnt before it is scored. A count thus does not know of
+    the visits since the last learning.
+
+    A method sees one row for each environment at a time. EX2 and EMI-D score a row beside the
+    others of its batch: with few environments they have little to go by, with one the bonus is 0.
+
+    Transitions never cross an episode, in any of Gymnasium's autoreset modes: with SAME_STEP the
+    successor comes from `info["final_obs"]`; with NEXT_STEP the step that only resets is neither
+    scored nor learnt from, and is paid what the environment pays; with DISABLED the caller resets,
+    all environments or those of `options={"reset_mask": mask}`.
+
+    Each step's `info` holds, [num_envs] float64, the environment's `reward_env` and the `bonus`
+    before its coefficient. Beside them stand Gymnasium's masks: `_bonus` is False for a step that
+    only resets. `scalars` are those of the last learning.
+    """
+
+    def __init__(
+        self,
+        envs: VectorEnv,
+        method: IntrinsicReward,
+        coefficient: Coefficient,
+        learn_every: int,
+        *,
+        intrinsic_only: bool = False,
+    ) -> None:
+        super().__init__(envs)
+        self._mode = autoreset_mode(envs)
+        spaces = {
+            "observations": envs.single_observation_space,
+            "actions": envs.single_action_space,
+        }
+        for what, space in spaces.items():
+            if space.shape is None:
+                raise ValueError(f"{what} must be arrays, as those of a Box are, got {space}")
+        if learn_every < 1:
+            raise ValueError(f"learn_every must be 1 or more, got {learn_every}")
+        value_of(coefficient, 0)  # a wrong number is better met here than in the first step
+        self.method = method
+        self.coefficient = coefficient
+        self.learn_every = learn_every
+        self.intrinsic_only = intrinsic_only
+        self._taken = 0
+        self._scalars: dict[str, float] = {}
+        # Arrays that are kept are never written to: neighbouring steps share them.
+        self._obs: Array | None = None  # [env, *observation], s of the next step
+        self._resetting = np.zeros(envs.num_envs, bool)  # the next step only resets these
+        self._unlearnt: list[Transitions] = []
+        self._steps_unlearnt = 0
+
+    @property
+    def steps(self) -> int:
+        """Environment steps so far, of all environments together: real transitions."""
+        return self._taken
+
+    @property
+    def scalars(self) -> dict[str, float]:
+        """The method's scalars of its last learning; empty before the first."""
+        return dict(self._scalars)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        mask = (options or {}).get("reset_mask")  # first: Gymnasium's environments take it out
+        which = np.ones(self.num_envs, bool) if mask is None else np.array(mask)
+        obs, info = self.env.reset(seed=seed, options=options)
+        start = np.array(obs)
+        check_finite("observation", start)
+        if self._obs is not None:
+            start[~which] = self._obs[~which]
+        self._obs, self._resetting = start, self._resetting & ~which
+        return obs, info
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        if self._obs is None:
+            raise ResetNeeded("call reset before the first step")
+        action = np.array(actions)  # copies: trainers and environments may use their arrays again
+        obs, reward, terminated, truncated, info = self.env.step(actions)
+        after = np.array(obs)
+        ended, real = np.logical_or(terminated, truncated), ~self._resetting
+        batch = Transitions(
+            self._obs, action, self._successors(after, ended, info), np.arange(self.num_envs)
+        )
+        if not real.all():
+            batch = batch[real]
+
+        bonus = np.zeros(self.num_envs)
+        bonus[real] = self._score(batch)
+        reward_env = np.array(reward, np.float64)
+        paid = np.zeros(self.num_envs) if self.intrinsic_only else reward_env.copy()
+        coefficient = value_of(self.coefficient, self._taken)
+        if coefficient > 0:  # else not a bit of the reward changes, not even that of −0
+            paid[real] += coefficient * bonus[real]
+
+        next_step = self._mode is AutoresetMode.NEXT_STEP
+        self._obs, self._resetting = after, ended & real & next_step
+        self._taken += len(batch)
+        self._gather(batch)
+        info = {
+            **info,
+            "reward_env": reward_env,
+            "_reward_env": np.ones(self.num_envs, bool),
+            "bonus": bonus,
+            "_bonus": real,
+        }
+        return obs, paid, terminated, truncated, info
+
+    def _successors(self, after: Array, ended: BoolArray, info: dict[str, Any]) -> Array:
+        """s' of every environment, also where `after` already shows the next episode."""
+        check_finite("observation", after)
+        if self._mode is not AutoresetMode.SAME_STEP or not ended.any():
+            return after
+        if "final_obs" not in info:
+            raise ValueError(
+                "the vector environment resets in the same step and must give the last "
+                'observation of an episode in info["final_obs"]'
+            )
+        successors = after.copy()
+        for env in np.flatnonzero(ended):
+            successors[env] = info["final_obs"][env]
+        check_finite("observation", successors)
+        return successors
+
+    def _score(self, batch: Transitions) -> FloatArray:
+        """[n] bonuses by the method as it was last taught."""
+        if len(batch) == 0:
+            return np.zeros(0)
+        bonus = self.method.reward(batch).cpu().numpy().astype(np.float64)
+        check_finite("bonus", bonus)
+        return bonus
+
+    def _gather(self, batch: Transitions) -> None:
+        """Keep the transitions of a step, and learn when there are `learn_every` steps."""
+        if len(batch) > 0:
+            self._unlearnt.append(batch)
+        self._steps_unlearnt += 1
+        if self._steps_unlearnt >= self.learn_every:
+            if self._unlearnt:
+                self._scalars = self.method.learn(_joined(self._unlearnt))
+            self._unlearnt, self._steps_unlearnt = [], 0
+
+    def state_dict(self) -> dict[str, Any]:
+        """The method, the transitions not yet learnt and where the environments stand.
+
+        Nested dicts of tensors and plain values. The environments themselves are not in it: set
+        them back to where they were, or reset them.
+        """
+        unlearnt = None
+        if self._unlearnt:
+            rows = _joined(self._unlearnt)
+            unlearnt = {name: torch.tensor(getattr(rows, name)) for name in COLUMNS}
+        return {
+            "method": dict(self._module().state_dict()),
+            "scalars": self.scalars,
+            "steps": self._taken,
+            "obs": None if self._obs is None else torch.tensor(self._obs),
+            "resetting": torch.tensor(self._resetting),
+            "steps_unlearnt": self._steps_unlearnt,
+            "unlearnt": unlearnt,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on as the wrapper whose `state_dict` this is."""
+        resetting = _array(state["resetting"])
+        if len(resetting) != self.num_envs:
+            raise ValueError(
+                f"the state is that of {len(resetting)} environments, here are {self.num_envs}"
+            )
+        self._module().load_state_dict(state["method"])
+        self._scalars = dict(state["scalars"])
+        self._taken = state["steps"]
+        self._obs = None if state["obs"] is None else _array(state["obs"])
+        self._resetting = resetting
+        self._steps_unlearnt = state["steps_unlearnt"]
+        self._unlearnt, unlearnt = [], state["unlearnt"]
+        if unlearnt is not None:
+            self._unlearnt = [Transitions(**{name: _array(unlearnt[name]) for name in COLUMNS})]
+
+    def _module(self) -> nn.Module:
+        if not isinstance(self.method, nn.Module):
+            raise TypeError(f"only a torch.nn.Module has a state to keep, got {self.method}")
+        return self.method
+
+
+def _array(tensor: torch.Tensor) -> Array:
+    """A copy, so that what is loaded and what goes on share no memory."""
+    return tensor.cpu().numpy().copy()
+
+
+def _joined(parts: Sequence[Transitions]) -> Transitions:
+    """Batches of arrays one after the other: the rows of each environment in the order of time."""
+    columns = {name: np.concatenate([getattr(part, name) for part in parts]) for name in COLUMNS}
+    return Transitions(**columns)

@@ -1,0 +1,311 @@
+"""An intrinsic reward for the on-policy algorithms of Stable-Baselines3, as a callback.
+
+    method = emi.EMI(model.observation_space, model.action_space)
+    model.learn(1_000_000, callback=IntrinsicRewardCallback(method, coefficient=0.01))
+
+When a rollout is complete the method scores its transitions and learns from them; the bonus is
+added to the rewards of the buffer and the buffer computes returns and advantages again, so that
+credit for it flows back through time as it does for any reward.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import torch
+from gymnasium.spaces import Box, Discrete, Space
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save as serialize
+from torch import nn
+
+from emi.adapters.coefficient import Coefficient, value_of
+from emi.data import Array, Rows, Transitions, check_finite
+from emi.intrinsic import IntrinsicReward, learn_and_reward
+from emi.state_codec import decode, encode
+
+try:
+    from stable_baselines3.common.callbacks import BaseCallback
+    from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+    from stable_baselines3.common.utils import obs_as_tensor
+    from stable_baselines3.common.vec_env import VecEnv, VecNormalize
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        "IntrinsicRewardCallback needs Stable-Baselines3: pip install 'emi-rl[sb3]'",
+        name=error.name,
+    ) from error
+
+SERVED = "PPO, A2C, TRPO, RecurrentPPO and MaskablePPO"
+FORMAT, VERSION = "emi-intrinsic-reward", 1
+RAW_END = "emi_raw_terminal_observation"  # beside `terminal_observation` in the infos
+
+
+@dataclass(frozen=True)
+class Steps:
+    """What a rollout has met so far, step by step."""
+
+    observations: list[Array]  # [env, *observation] each: the first, then the one after each step
+    actions: list[Array] = field(default_factory=list)  # [env, *action], as the environment got it
+    rewards: list[Array] = field(default_factory=list)  # [env], before SB3 adds to them
+    ends: dict[tuple[int, int], Array] = field(default_factory=dict)
+    """by (step, env), the last observation of the episode that ended there"""
+
+    def transitions(self) -> Transitions:
+        """[time · env] in time-major order; every observation is held once."""
+        steps, envs = len(self.actions), len(self.observations[0])
+        row = np.arange((steps + 1) * envs).reshape(steps + 1, envs)
+        following = row[1:].copy()
+        for number, step_and_env in enumerate(self.ends, start=row.size):
+            following[step_and_env] = number
+        pool = np.concatenate([*self.observations, *(end[None] for end in self.ends.values())])
+        return Transitions(
+            obs=Rows(pool, row[:-1].reshape(-1)),
+            action=np.concatenate(self.actions),
+            next_obs=Rows(pool, following.reshape(-1)),
+            env=np.tile(np.arange(envs), steps),
+        )
+
+
+class IntrinsicRewardCallback(BaseCallback):
+    """Adds `coefficient` × bonus to the rewards of every rollout, before the policy learns from it.
+
+    `coefficient` is a number or a function of the environment steps taken; each rollout has one
+    value, that at its end. With a coefficient of 0 training is as without the callback, bit for
+    bit, while the method still learns.
+
+    With `intrinsic_only` the bonus replaces the environment's reward. What SB3 adds where the time
+    ran out, γ·V of the last observation, stays: it is not reward, but the value of what would have
+    followed.
+
+    Logs `intrinsic/bonus_mean`, `intrinsic/bonus_std`, `intrinsic/coefficient`, `intrinsic/share`
+    (Σ|c·bonus| / (Σ|c·bonus| + Σ|r|), r the environment's reward as the policy gets it) and the
+    method's scalars.
+    """
+
+    def __init__(
+        self,
+        method: IntrinsicReward,
+        coefficient: Coefficient,
+        *,
+        intrinsic_only: bool = False,
+    ) -> None:
+        super().__init__()
+        self.method = method
+        self.coefficient = coefficient
+        self.intrinsic_only = intrinsic_only
+
+    def save(self, path: str | Path) -> None:
+        """Write all that the method has learnt as safetensors, the plain values as JSON in it."""
+        path, method = Path(path), self._module()
+        encoded = encode(dict(method.state_dict()))
+        kept = {"version": VERSION, "method": type(method).__name__, "state": encoded.skeleton}
+        # One entry: of several the order is left to chance, and equal states should be equal files.
+        metadata = {FORMAT: json.dumps(kept, allow_nan=False)}
+        beside = path.with_name(f".{path.name}.writing")
+        try:
+            with beside.open("wb") as file:
+                file.write(serialize(encoded.tensors, metadata))
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(beside, path)
+        except BaseException:
+            beside.unlink(missing_ok=True)
+            raise
+
+    def load_state(self, path: str | Path) -> None:
+        """Give the method the state that `save` wrote; ValueError if it is not one of its kind."""
+        method = self._module()
+        try:
+            with safe_open(path, framework="pt") as file:
+                metadata = file.metadata() or {}
+                tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
+        except SafetensorError as error:
+            raise ValueError(f"{path} is damaged or not a safetensors file: {error}") from None
+        kept = json.loads(metadata.get(FORMAT, "{}"))
+        if kept.get("version") != VERSION:
+            raise ValueError(f"{path} was not written by this version of IntrinsicRewardCallback")
+        name = type(method).__name__
+        if kept["method"] != name:
+            raise ValueError(f"{path} holds the state of {kept['method']}, not of {name}")
+        try:
+            method.load_state_dict(decode(kept["state"], tensors))
+        except RuntimeError as error:
+            raise ValueError(
+                f"{path} is of an {name} with other spaces or another config: "
+                "build the method as it was when it was saved"
+            ) from error
+
+    def _module(self) -> nn.Module:
+        if not isinstance(self.method, nn.Module):
+            raise TypeError(
+                f"a {type(self.method).__name__} has no state_dict to save: make it an nn.Module"
+            )
+        return self.method
+
+    @property
+    def _algorithm(self) -> OnPolicyAlgorithm:
+        return cast(OnPolicyAlgorithm, self.model)
+
+    def _init_callback(self) -> None:
+        name = type(self.model).__name__
+        if not isinstance(self.model, OnPolicyAlgorithm):
+            raise ValueError(
+                f"IntrinsicRewardCallback serves {SERVED}; {name}, which keeps rewards in a replay "
+                "buffer, is not supported yet"
+            )
+        value_of(self.coefficient, self.model.num_timesteps)
+        self._normalize = _normalizer_of_observations(self.model)
+        self._space = _observation_space(self.model, self._normalize)
+        _require_fit(self.method, self._space, self.model.action_space)
+
+    def _on_training_start(self) -> None:
+        if self.parent is not None:
+            raise ValueError(
+                f"IntrinsicRewardCallback must see every step: give it to learn, beside "
+                f"{type(self.parent).__name__} and not inside it"
+            )
+        if self._normalize is not None:
+            _keep_raw_ends(self._normalize.venv)
+
+    def _on_training_end(self) -> None:
+        if self._normalize is not None:
+            vars(self._normalize.venv).pop("step_wait", None)
+
+    def _on_rollout_start(self) -> None:
+        self._steps = Steps([self._raw(self._algorithm._last_obs)])
+
+    def _on_step(self) -> bool:
+        now, steps = self.locals, self._steps
+        for env in np.flatnonzero(now["dones"]):
+            info = now["infos"][env]
+            end = info.get("terminal_observation" if self._normalize is None else RAW_END)
+            if end is None:
+                raise RuntimeError(
+                    "the environment ended an episode without `terminal_observation` in its info: "
+                    "use a vector environment of Stable-Baselines3"
+                )
+            steps.ends[len(steps.actions), int(env)] = np.asarray(end, self._space.dtype)
+        steps.observations.append(self._raw(now["new_obs"]))
+        # MaskablePPO, for discrete actions only, has nothing to clip.
+        steps.actions.append(np.array(now.get("clipped_actions", now["actions"])))
+        steps.rewards.append(np.array(now["rewards"], np.float32))
+        return True
+
+    def _on_rollout_end(self) -> None:
+        buffer = self._algorithm.rollout_buffer
+        coefficient = value_of(self.coefficient, self.num_timesteps)
+        scored, scalars = learn_and_reward(self.method, self._steps.transitions())
+        bonus = scored.detach().cpu().numpy().reshape(buffer.rewards.shape)
+        check_finite("the intrinsic reward", bonus)
+
+        reward_env, reward_int = np.stack(self._steps.rewards), coefficient * bonus
+        if self.intrinsic_only or coefficient != 0:
+            last_values = self._last_values()
+            if self.intrinsic_only:
+                buffer.rewards -= reward_env
+            buffer.rewards += reward_int
+            buffer.compute_returns_and_advantage(last_values, self.locals["dones"])
+
+        size_int = float(np.abs(reward_int).sum())
+        size_env = 0.0 if self.intrinsic_only else float(np.abs(reward_env).sum())
+        scalars = {
+            "intrinsic/bonus_mean": float(bonus.mean()),
+            "intrinsic/bonus_std": float(bonus.std()),
+            "intrinsic/coefficient": coefficient,
+            "intrinsic/share": size_int / (size_int + size_env) if size_int > 0 else 0.0,
+            **scalars,
+        }
+        for name, value in scalars.items():
+            self.logger.record(name, value)
+
+    def _raw(self, obs: Any) -> Array:
+        """[env, *observation]: a copy of the newest observation, as it was before VecNormalize."""
+        raw = obs if self._normalize is None else self._normalize.old_obs
+        return np.array(raw, self._space.dtype)
+
+    def _last_values(self) -> torch.Tensor:
+        """[env]: V of the observation after the rollout, as SB3 used it for the advantages.
+
+        Computed again, as sb3-contrib's own loops do not hand it to callbacks.
+        """
+        now, buffer, policy = self.locals, self._algorithm.rollout_buffer, self._algorithm.policy
+        inputs: list[Any] = [obs_as_tensor(now["new_obs"], policy.device)]
+        if "lstm_states" in now:
+            starts = torch.tensor(now["dones"], dtype=torch.float32, device=policy.device)
+            inputs += [now["lstm_states"].vf, starts]
+        with torch.no_grad():
+            values = policy.predict_values(*inputs)
+
+        following = values.cpu().numpy().flatten() * (1 - now["dones"].astype(np.float32))
+        last = buffer.rewards[-1] + buffer.gamma * following - buffer.values[-1]
+        scale = 1 + np.abs(following).max()
+        if np.abs(last - buffer.advantages[-1]).max() > 1e-3 * scale:
+            raise RuntimeError(
+                f"the advantages of {type(self.model).__name__} cannot be computed again from its "
+                f"rollout buffer: use {SERVED}"
+            )
+        return values
+
+
+def _normalizer_of_observations(model: OnPolicyAlgorithm) -> VecNormalize | None:
+    """The wrapper whose input is the raw observation; None if the policy sees it raw."""
+    normalize = model.get_vec_normalize_env()
+    if normalize is None or not normalize.norm_obs:
+        return None
+    if normalize.observation_space != model.observation_space:
+        raise ValueError(
+            "the observations of VecNormalize are changed by a wrapper around it, so that there is "
+            "no raw form of what the policy sees: put VecNormalize outermost"
+        )
+    return normalize
+
+
+def _observation_space(model: OnPolicyAlgorithm, normalize: VecNormalize | None) -> Box:
+    """The space of what the method gets."""
+    space = model.observation_space if normalize is None else normalize.venv.observation_space
+    if not isinstance(space, Box):
+        raise ValueError(f"observations must be a Box (vectors, or uint8 images), got {space}")
+    return space
+
+
+def _require_fit(method: IntrinsicReward, observations: Box, actions: Space) -> None:
+    """ValueError unless the method can score a transition of these spaces."""
+    if isinstance(actions, Discrete):
+        # SB3 counts actions from 0, whatever the space says.
+        action = np.array([0, actions.n - 1])
+    elif isinstance(actions, Box):
+        action = np.zeros((2, *actions.shape), actions.dtype)
+    else:
+        raise ValueError(f"actions must be a Box or Discrete space, got {actions}")
+    obs = np.zeros((2, *observations.shape), observations.dtype)
+    try:
+        method.reward(Transitions(obs, action, obs, np.zeros(2, np.int64)))
+    except Exception as error:
+        raise ValueError(
+            f"{type(method).__name__} was not built for these observations, {observations}, and "
+            f"actions, {actions}: build it from model.observation_space and model.action_space"
+        ) from error
+
+
+def _keep_raw_ends(venv: VecEnv) -> None:
+    """From now on the infos of `venv` say under RAW_END how an episode ended.
+
+    The VecNormalize around it overwrites `terminal_observation`, and what it clips is lost. The
+    method is replaced on the object because a wrapper between the two would be one more than
+    SB3's evaluation environments have, and EvalCallback does not accept that.
+    """
+    if "step_wait" in vars(venv):  # from a training that was interrupted
+        return
+    step_wait = venv.step_wait
+
+    def step_wait_and_keep() -> Any:
+        obs, rewards, dones, infos = step_wait()
+        for env in np.flatnonzero(dones):
+            infos[env][RAW_END] = infos[env].get("terminal_observation")
+        return obs, rewards, dones, infos
+
+    venv.step_wait = step_wait_and_keep  # type: ignore[method-assign]

@@ -1,0 +1,519 @@
+"""The wrapper for Gymnasium's vector environments: whose transitions, what is paid, what goes on.
+
+The oracle's observation is (episode, t), so every row that is scored or learnt can be read off.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium.spaces import Box, Dict, Discrete
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.vector.utils import batch_space
+from oracle import OracleVectorEnv
+from torch import Tensor, nn
+
+from emi.adapters import IntrinsicRewardVectorWrapper, linear
+from emi.data import NotFiniteError, Transitions
+from emi.experiment.checkpoint import load_latest, save
+from emi.intrinsic import (
+    EMI,
+    RND,
+    Combined,
+    EMIConfig,
+    IntrinsicReward,
+    RNDConfig,
+    SimHash,
+)
+
+SAME, NEXT, DISABLED = AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP, AutoresetMode.DISABLED
+MODES = pytest.mark.parametrize("mode", [SAME, NEXT, DISABLED], ids=lambda mode: mode.name)
+PAGE = Path(__file__).parents[2] / "docs" / "adapters" / "gymnasium.md"
+
+
+class Recording(nn.Module):
+    """Pays the same for all; keeps what it scored and what it learnt, in the order of the calls."""
+
+    learns_first = False
+
+    def __init__(self, bonus: float = 1.0) -> None:
+        super().__init__()
+        self.bonus = bonus
+        self.scored: list[Transitions] = []
+        self.learnt: list[Transitions] = []
+        self.calls: list[str] = []
+
+    def reward(self, batch: Transitions) -> Tensor:
+        self.calls.append("score")
+        self.scored.append(batch)
+        return torch.full((len(batch),), self.bonus)
+
+    def learn(self, batch: Transitions) -> dict[str, float]:
+        self.calls.append("learn")
+        self.learnt.append(batch)
+        return {"recording/rows": float(len(batch))}
+
+
+def column(parts: list[Transitions], name: str) -> np.ndarray:
+    return np.concatenate([getattr(part, name) for part in parts])
+
+
+def wrapped(
+    envs: VectorEnv,
+    method: IntrinsicReward,
+    coefficient: Any = 1.0,
+    learn_every: int = 5,
+    **kw: Any,
+) -> IntrinsicRewardVectorWrapper:
+    return IntrinsicRewardVectorWrapper(envs, method, coefficient, learn_every, **kw)
+
+
+def advance(envs: Any, actions: np.ndarray) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+    """A step, and the reset that is the caller's where nobody else does it."""
+    step = envs.step(actions)
+    ended = step[2] | step[3]
+    if envs.metadata["autoreset_mode"] is DISABLED and ended.any():
+        envs.reset(options={"reset_mask": ended})
+    return step
+
+
+@MODES
+def test_every_transition_is_scored_and_learnt_once_and_none_crosses_an_episode(
+    mode: AutoresetMode,
+) -> None:
+    n, steps, learn_every = 20, 5_000, 50  # 100,000 steps
+    method, twin = Recording(), OracleVectorEnv(n, mode)
+    envs = wrapped(OracleVectorEnv(n, mode), method, learn_every=learn_every)
+    envs.reset(seed=3)
+    twin.reset(seed=3)
+    actions = np.random.default_rng(0).integers(0, 2, (steps, n))
+    states, which = [], []  # of the twin, which tells the truth
+    for action in actions:
+        which.append(~twin.pending)
+        states.append(twin.state.copy())
+        advance(twin, action)
+        advance(envs, action)
+    real = np.stack(which)
+    truth = np.stack(states)[real]
+    assert len(truth) == (100_000 if mode is not NEXT else real.sum()) == envs.steps
+    assert (len(truth) < 90_000) == (mode is NEXT)  # its resets take steps
+    for parts in (method.scored, method.learnt):
+        np.testing.assert_array_equal(column(parts, "obs"), truth)
+        np.testing.assert_array_equal(column(parts, "next_obs"), truth + np.array([0, 1]))
+        np.testing.assert_array_equal(column(parts, "action"), actions[real])
+        np.testing.assert_array_equal(
+            column(parts, "env"), np.broadcast_to(np.arange(n), (steps, n))[real]
+        )
+    assert len(method.learnt) == steps // learn_every
+    assert len(np.unique(truth, axis=0)) == len(truth)
+
+
+@MODES
+@pytest.mark.parametrize("intrinsic_only", [False, True])
+def test_a_known_bonus_gives_known_rewards(mode: AutoresetMode, intrinsic_only: bool) -> None:
+    n, bare = 3, OracleVectorEnv(3, mode)
+    envs = wrapped(
+        OracleVectorEnv(n, mode), Recording(bonus=2.0), 0.25, intrinsic_only=intrinsic_only
+    )
+    envs.reset(seed=1)
+    bare.reset(seed=1)
+    resets = 0
+    for _ in range(200):
+        real = ~bare.pending
+        resets += int((~real).sum())
+        plain, paid = (advance(e, np.zeros(n, np.int64)) for e in (bare, envs))
+        base = np.zeros(n) if intrinsic_only else plain[1]
+        np.testing.assert_array_equal(paid[1], base + 0.5 * real)
+        info = paid[4]
+        np.testing.assert_array_equal(info["reward_env"], plain[1])
+        np.testing.assert_array_equal(info["bonus"], 2.0 * real)
+        np.testing.assert_array_equal(info["_bonus"], real)
+        assert info["_reward_env"].all()
+        assert info["bonus"].dtype == info["reward_env"].dtype == paid[1].dtype == np.float64
+        for k in (0, 2, 3):
+            np.testing.assert_array_equal(paid[k], plain[k])
+        assert set(info) == {*plain[4], "bonus", "_bonus", "reward_env", "_reward_env"}
+    assert (resets > 20) == (mode is NEXT)
+
+
+class MinusZero(OracleVectorEnv):
+    """Pays −0 and tiny numbers: the sum with 0 would change the first."""
+
+    def step(self, actions: Any) -> Any:
+        obs, reward, *rest = super().step(actions)
+        return obs, np.where(reward > 2, -reward * 1e-310, -0.0), *rest
+
+
+@MODES
+def test_zero_coefficient_changes_no_bit(mode: AutoresetMode) -> None:
+    bare, inner = MinusZero(4, mode), MinusZero(4, mode)
+    envs = wrapped(inner, Recording(bonus=5.0), 0.0)
+    assert bare.reset(seed=2)[0].tobytes() == envs.reset(seed=2)[0].tobytes()
+    for _ in range(300):
+        plain, paid = (advance(e, np.ones(4, np.int64)) for e in (bare, envs))
+        assert [x.tobytes() for x in plain[:4]] == [x.tobytes() for x in paid[:4]]
+
+
+@pytest.mark.parametrize(("mode", "rows"), [(SAME, 15), (DISABLED, 15), (NEXT, None)])
+def test_it_scores_every_step_and_learns_when_the_steps_are_full(
+    mode: AutoresetMode, rows: int | None
+) -> None:
+    method = Recording()
+    envs = wrapped(OracleVectorEnv(3, mode), method, learn_every=5)
+    envs.reset(seed=0)
+    assert envs.scalars == {}
+    for k in range(20):
+        advance(envs, np.zeros(3, np.int64))
+        assert len(method.learnt) == (k + 1) // 5
+    assert method.calls == (["score"] * 5 + ["learn"]) * 4
+    sizes = [len(batch) for batch in method.learnt]
+    if rows is not None:
+        assert sizes == [rows] * 4
+    else:
+        assert all(size < 15 for size in sizes)
+    assert envs.scalars == {"recording/rows": float(sizes[-1])}
+    assert envs.steps == sum(sizes)
+
+
+def test_steps_of_which_none_is_real_are_not_learnt() -> None:
+    method = Recording()
+    envs = wrapped(OracleVectorEnv(1, NEXT, mean_length=1.0), method, learn_every=1)
+    envs.reset(seed=0)
+    for _ in range(6):  # every episode has one step; then comes one that only resets
+        envs.step(np.zeros(1, np.int64))
+    assert method.calls == ["score", "learn"] * 3
+    assert column(method.learnt, "obs").tolist() == [[1, 0], [2, 0], [3, 0]]
+
+
+@pytest.mark.parametrize("mode", [SAME, NEXT])
+def test_a_schedule_is_asked_with_the_steps_before_this_one(mode: AutoresetMode) -> None:
+    asked: list[int] = []
+
+    def coefficient(steps: int) -> float:
+        asked.append(steps)
+        return linear(1.0, 0.0, steps=30)(steps)
+
+    bare = OracleVectorEnv(3, mode)
+    envs = wrapped(OracleVectorEnv(3, mode), Recording(), coefficient)
+    envs.reset(seed=0)
+    bare.reset(seed=0)
+    taken, asked[:] = 0, []
+    for _ in range(15):
+        real = ~bare.pending
+        plain, paid = (e.step(np.zeros(3, np.int64)) for e in (bare, envs))
+        added = max(0.0, 1 - taken / 30)
+        np.testing.assert_allclose(paid[1], plain[1] + added * real, rtol=0, atol=1e-12)
+        assert asked[-1] == taken
+        taken += int(real.sum())
+    assert envs.steps == taken
+    assert (taken == 45) == (mode is SAME)
+
+
+class Still(VectorEnv):
+    """Two environments in which nothing ever happens."""
+
+    def __init__(self) -> None:
+        self.metadata, self.num_envs = {"autoreset_mode": SAME}, 2
+        self.single_observation_space, self.single_action_space = Box(-1, 1, (3,)), Discrete(2)
+        self.observation_space = batch_space(self.single_observation_space, 2)
+        self.action_space = batch_space(self.single_action_space, 2)
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        return np.ones((2, 3), np.float32), {}
+
+    def step(self, actions: Any) -> Any:
+        return np.ones((2, 3), np.float32), np.zeros(2), *np.zeros((2, 2), bool), {}
+
+
+def test_a_method_that_learns_first_pays_by_what_it_was_last_taught() -> None:
+    """1/√n with the n of the last learning, by hand; a state never counted is as one counted."""
+    still = Still()
+    method = SimHash(still.single_observation_space, still.single_action_space)
+    assert method.learns_first
+    envs = wrapped(still, method, 2.0, learn_every=3)
+    envs.reset()
+    rewards = [envs.step(np.zeros(2, np.int64))[1].tolist() for _ in range(9)]
+    expected = [2.0] * 3 + [2 / np.sqrt(6)] * 3 + [2 / np.sqrt(12)] * 3
+    np.testing.assert_allclose(rewards, np.stack([expected, expected], 1), rtol=1e-6)
+
+
+class Counter(gymnasium.Env):
+    """obs = (episode, t) as the `dtype` of the space; an episode ends after `length` steps."""
+
+    def __init__(self, length: int, obs: Box, action: gymnasium.Space) -> None:
+        self.length, self.observation_space, self.action_space = length, obs, action
+        self.episode = self.t = 0
+        self.buffer = np.zeros(obs.shape, obs.dtype)
+
+    def _obs(self) -> np.ndarray:
+        self.buffer[...] = 10 * self.episode + self.t
+        return self.buffer.copy()
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.episode, self.t = self.episode + 1, 0
+        return self._obs(), {}
+
+    def step(self, action: Any) -> Any:
+        assert self.action_space.contains(action)
+        self.t += 1
+        return self._obs(), 1.0, self.t == self.length, False, {}
+
+
+ACTIONS = {
+    "discrete": Discrete(3),
+    "from minus one": Discrete(3, start=-1),
+    "box": Box(-2, 3, (2,), np.float32),
+}
+OBSERVATIONS = {
+    "vector": Box(-np.inf, np.inf, (4,), np.float32),
+    "stack": Box(0, 255, (4, 52, 52), np.uint8),
+}
+
+
+@MODES
+@pytest.mark.parametrize("actions", ACTIONS)
+@pytest.mark.parametrize("observations", OBSERVATIONS)
+@pytest.mark.parametrize("reused", [False, True])
+def test_gymnasiums_own_environments(
+    mode: AutoresetMode, actions: str, observations: str, reused: bool
+) -> None:
+    """Lengths 2 and 3; also where the environment hands out the same array again and again."""
+    space, action_space = OBSERVATIONS[observations], ACTIONS[actions]
+    made = SyncVectorEnv(
+        [lambda n=n: Counter(n, space, action_space) for n in (2, 3)],
+        copy=not reused,
+        autoreset_mode=mode,
+    )
+    method = Recording()
+    envs = wrapped(made, method, learn_every=6)
+    envs.action_space.seed(0)
+    envs.reset(seed=0)
+    taken = np.empty_like(envs.action_space.sample())
+    history = []
+    for _ in range(12):
+        taken[...] = envs.action_space.sample()  # a trainer that uses its array again
+        history.append(taken.copy())
+        advance(envs, taken)
+    lengths = (2, 3)
+    expected = []  # (env, number before, number after, step)
+    clocks = [[1, 0], [1, 0]]
+    for step in range(12):
+        for env in range(2):
+            episode, t = clocks[env]
+            if t == lengths[env]:  # only with NEXT_STEP, for one step
+                clocks[env] = [episode + 1, 0]
+                continue
+            expected.append((env, 10 * episode + t, 10 * episode + t + 1, step))
+            over = t + 1 == lengths[env] and mode is not NEXT
+            clocks[env] = [episode + 1, 0] if over else [episode, t + 1]
+    for parts in (method.scored, method.learnt):
+        rows = [column(parts, name) for name in ("env", "obs", "next_obs", "action")]
+        assert rows[0].tolist() == [e for e, _, _, _ in expected]
+        for got, number in ((rows[1], 1), (rows[2], 2)):
+            assert got.dtype == space.dtype
+            numbers = np.array([row[number] for row in expected])
+            shape = (-1,) + (1,) * len(space.shape)
+            np.testing.assert_array_equal(got, np.broadcast_to(numbers.reshape(shape), got.shape))
+        np.testing.assert_array_equal(rows[3], [history[s][e] for e, _, _, s in expected])
+    envs.close()
+
+
+def test_a_whole_reset_ends_the_episodes_and_keeps_what_is_not_learnt() -> None:
+    method = Recording()
+    envs = wrapped(OracleVectorEnv(2, NEXT, mean_length=1.0), method, learn_every=2)
+    envs.reset(seed=0)
+    envs.step(np.zeros(2, np.int64))  # all episodes end: the next step would only reset
+    envs.reset(seed=1)
+    envs.step(np.zeros(2, np.int64))
+    assert column(method.learnt, "obs").tolist() == [[1, 0], [2, 0], [3, 0], [4, 0]]
+    assert column(method.learnt, "next_obs").tolist() == [[1, 1], [2, 1], [3, 1], [4, 1]]
+
+
+def test_a_reset_of_some_leaves_the_others_as_they_were() -> None:
+    """Gymnasium's environments take the mask out of the options they are given."""
+    space, method = OBSERVATIONS["vector"], Recording()
+    makers = [lambda: Counter(2, space, Discrete(2))] * 2
+    envs = wrapped(SyncVectorEnv(makers, autoreset_mode=NEXT), method, learn_every=4)
+    envs.reset(seed=0)
+    for _ in range(2):  # both episodes end: the next step would only reset
+        envs.step(np.zeros(2, np.int64))
+    envs.reset(options={"reset_mask": np.array([True, False])})
+    for _ in range(2):
+        envs.step(np.zeros(2, np.int64))
+    assert column(method.learnt, "env").tolist() == [0, 1, 0, 1, 0, 0, 1]
+    assert column(method.learnt, "obs")[:, 0].tolist() == [10, 10, 11, 11, 20, 21, 20]
+    assert column(method.learnt, "next_obs")[:, 0].tolist() == [11, 11, 12, 12, 21, 22, 21]
+
+
+def test_of_a_reset_of_some_only_these_observations_are_read() -> None:
+    class Blank(OracleVectorEnv):
+        def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+            obs, info = super().reset(seed=seed, options=options)
+            if options is not None:
+                obs[~options["reset_mask"]] = -1
+            return obs, info
+
+    method = Recording()
+    envs = wrapped(Blank(2, DISABLED, mean_length=1e9), method, learn_every=2)
+    envs.reset(seed=0)
+    envs.step(np.zeros(2, np.int64))
+    envs.reset(options={"reset_mask": np.array([False, True])})
+    envs.step(np.zeros(2, np.int64))
+    assert column(method.learnt, "obs").tolist() == [[1, 0], [2, 0], [1, 1], [3, 0]]
+
+
+def emi_of(space: Box, actions: gymnasium.Space, seed: int) -> Any:
+    return EMI(space, actions, EMIConfig(minibatch=8), seed)
+
+
+def sum_of(space: Box, actions: gymnasium.Space, seed: int) -> Any:
+    small = RNDConfig(features=8, hidden=(8,))
+    parts = {
+        "rnd": (RND(space, actions, small, seed), 0.5),
+        "diverse": (EMI(space, actions, EMIConfig(reward="diversity", minibatch=8), seed), 1.0),
+    }
+    return Combined(parts, scale=True)
+
+
+@MODES
+@pytest.mark.parametrize("make", [emi_of, sum_of])
+@pytest.mark.parametrize("reseeded", [False, True])
+def test_a_restored_trainer_goes_on_bit_by_bit(
+    mode: AutoresetMode, make: Callable[..., Any], reseeded: bool, tmp_path: Path
+) -> None:
+    """From the middle of a batch, through a checkpoint's files, with environments set back."""
+    inner = OracleVectorEnv(3, mode, mean_length=3.0)
+    spaces = inner.single_observation_space, inner.single_action_space
+    schedule = linear(1.0, 0.1, steps=100)
+    ours = wrapped(inner, make(*spaces, 0), schedule, learn_every=7)
+    ours.reset(seed=0)
+    actions = np.random.default_rng(0).integers(0, 2, (50, 3))
+    for action in actions[:18]:  # learnt twice, and four steps more
+        advance(ours, action)
+    if mode is NEXT:  # the hardest place: some environments are about to reset
+        assert inner.pending.any()
+    save(tmp_path, 1, {"wrapper": ours.state_dict()})
+
+    theirs = wrapped(copy.deepcopy(inner), make(*spaces, 99), schedule, learn_every=7)
+    theirs.load_state_dict(load_latest(tmp_path).state["wrapper"])
+    assert theirs.scalars == ours.scalars
+    if reseeded:
+        for envs in (ours, theirs):
+            envs.reset(seed=5)
+    for action in actions[18:]:
+        first, second = advance(ours, action), advance(theirs, action)
+        assert first[1].tobytes() == second[1].tobytes()
+        assert first[4]["bonus"].tobytes() == second[4]["bonus"].tobytes()
+        assert ours.scalars == theirs.scalars
+        assert ours.steps == theirs.steps
+    assert len(ours.scalars) > 2
+
+
+def test_a_state_is_a_copy_and_counts_its_environments() -> None:
+    method = Recording()
+    envs = wrapped(OracleVectorEnv(2, SAME), method, learn_every=3)
+    fresh = envs.state_dict()  # before the first reset
+    assert fresh["obs"] is None
+    assert fresh["unlearnt"] is None
+    envs.reset(seed=0)
+    envs.step(np.zeros(2, np.int64))
+    state = envs.state_dict()
+    state["unlearnt"]["obs"] += 100
+    state["obs"] += 100
+    for _ in range(2):
+        envs.step(np.zeros(2, np.int64))
+    assert column(method.learnt, "obs").max() < 50
+    with pytest.raises(ValueError, match="of 2 environments, here are 4"):
+        wrapped(OracleVectorEnv(4, SAME), Recording()).load_state_dict(state)
+    envs.load_state_dict(fresh)
+    with pytest.raises(gymnasium.error.ResetNeeded, match="call reset"):
+        envs.step(np.zeros(2, np.int64))
+
+
+class Plain:
+    """A method that is no module."""
+
+    learns_first = False
+
+    def reward(self, batch: Transitions) -> Tensor:
+        return torch.zeros(len(batch))
+
+    def learn(self, batch: Transitions) -> dict[str, float]:
+        return {}
+
+
+def test_what_cannot_work_gets_a_sentence() -> None:
+    made = OracleVectorEnv(2, SAME)
+    with pytest.raises(ValueError, match="learn_every must be 1 or more, got 0"):
+        wrapped(made, Recording(), learn_every=0)
+    with pytest.raises(ValueError, match="finite and zero or more"):
+        wrapped(made, Recording(), -1.0)
+    with pytest.raises(TypeError, match=r"only a torch\.nn\.Module"):
+        wrapped(made, Plain()).state_dict()
+    for name in ("single_observation_space", "single_action_space"):
+        other = OracleVectorEnv(2, SAME)
+        setattr(other, name, Dict({"a": Discrete(2)}))
+        what = "observations" if "observation" in name else "actions"
+        with pytest.raises(ValueError, match=f"{what} must be arrays"):
+            wrapped(other, Recording())
+    hidden = OracleVectorEnv(2, SAME)
+    hidden.metadata = {}
+    with pytest.raises(ValueError, match=r'set metadata\["autoreset_mode"\]'):
+        wrapped(hidden, Recording())
+
+
+def test_a_lost_last_observation_is_not_passed_over() -> None:
+    class Forgetful(OracleVectorEnv):
+        def step(self, actions: Any) -> Any:
+            return *super().step(actions)[:4], {}
+
+    envs = wrapped(Forgetful(4, SAME, mean_length=1.0), Recording())
+    envs.reset(seed=0)
+    with pytest.raises(ValueError, match="final_obs"):
+        envs.step(np.zeros(4, np.int64))
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_what_is_not_finite_stops_at_once(bad: float) -> None:
+    envs = wrapped(OracleVectorEnv(2, SAME), Recording(bonus=bad))
+    envs.reset(seed=0)
+    with pytest.raises(NotFiniteError, match="bonus became"):
+        envs.step(np.zeros(2, np.int64))
+
+    inner = OracleVectorEnv(2, DISABLED)
+    envs = wrapped(inner, Recording())
+    envs.reset(seed=0)
+    inner.state[0, 1] = bad
+    with pytest.raises(NotFiniteError, match="observation became"):
+        envs.step(np.zeros(2, np.int64))
+    with pytest.raises(NotFiniteError, match="observation became"):
+        envs.reset(options={"reset_mask": np.array([False, True])})
+
+
+def test_the_adapters_do_not_need_stable_baselines3() -> None:
+    check = "import sys, emi.adapters as a; a.linear; print('stable_baselines3' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+
+
+def test_the_pages_python_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    snippets = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.S)
+    assert len(snippets) == 3
+    names: dict[str, Any] = {}
+    for snippet in snippets:
+        exec(snippet, names)
+    assert "emi/loss_linear" in names["envs"].scalars
+    assert names["envs"].steps == 4 * 256
+    assert names["method"].learns_first is False
+    assert capsys.readouterr().out
