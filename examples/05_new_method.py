@@ -15,7 +15,6 @@ from gymnasium.vector import AutoresetMode
 from torch import Tensor, nn
 
 import emi
-from emi.intrinsic.diagnosis import diagnose
 
 
 class GridCounts(nn.Module):
@@ -69,4 +68,4 @@ batch = emi.Transitions(
 
 bonus, scalars = emi.learn_and_reward(method, batch)
 print(f"first visit: {bonus.mean():.2f}, again: {method.reward(batch).mean():.2f}; {scalars}\n")
-print(diagnose(method, batch))
+print(emi.diagnose(method, batch))

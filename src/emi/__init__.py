@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         VIMEConfig,
         learn_and_reward,
     )
+    from emi.intrinsic.diagnosis import diagnose
 
 __version__ = "0.1.0"
 __all__ = [
@@ -45,6 +46,7 @@ __all__ = [
     "SimHashConfig",
     "Transitions",
     "VIMEConfig",
+    "diagnose",
     "learn_and_reward",
     "make_env",
     "train",
@@ -52,6 +54,7 @@ __all__ = [
 
 _HOMES = {
     "Transitions": "emi.data",
+    "diagnose": "emi.intrinsic.diagnosis",
     "train": "emi.experiment.train",
     **dict.fromkeys(
         [
