@@ -57,3 +57,13 @@ def test_every_scalar_and_setting_has_its_line(method: str) -> None:
         for field in dataclasses.fields(config):
             assert f"`{field.name}`" in page, field.name
     assert f"--method {method}" in page
+
+
+def test_the_snippets_for_trainers_run(capsys: pytest.CaptureFixture[str]) -> None:
+    text = (Path(__file__).parents[1] / "docs" / "trainers.md").read_text(encoding="utf-8")
+    scope: dict[str, Any] = {}
+    for snippet in re.findall(r"```python\n(.*?)```", text, re.S):
+        exec(snippet, scope)
+    assert scope["reward"].shape == (256,)
+    assert (scope["reward"] > 0).all()
+    assert "✓ advantages  the bonus moves an advantage by" in capsys.readouterr().out
