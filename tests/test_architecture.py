@@ -21,7 +21,8 @@ MAY_IMPORT = {
     "agent": {"data", "nets"},
     "report": set(),
     "state_codec": set(),
-    "adapters": {"data", "intrinsic", "state_codec"},
+    "durable_file": set(),
+    "adapters": {"data", "intrinsic", "state_codec", "durable_file"},
 }
 
 

@@ -12,14 +12,6 @@ import numpy as np
 import pytest
 import torch
 from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
-from torch import Tensor, nn
-
-from emi.data import Array, NotFiniteError, Transitions, as_tensor
-from emi.intrinsic import EMI, RND, EMIConfig, RNDConfig
-
-pytest.importorskip("stable_baselines3", reason="stable_baselines3 is not installed")
-pytest.importorskip("sb3_contrib", reason="sb3_contrib is not installed")
-
 from sb3_contrib import TRPO, MaskablePPO, RecurrentPPO
 from stable_baselines3 import A2C, DQN, PPO, SAC, TD3
 from stable_baselines3.common.base_class import BaseAlgorithm
@@ -33,8 +25,11 @@ from stable_baselines3.common.vec_env import (
     VecFrameStack,
     VecNormalize,
 )
+from torch import Tensor, nn
 
 from emi.adapters.stable_baselines3 import IntrinsicRewardCallback
+from emi.data import Array, NotFiniteError, Transitions, as_tensor
+from emi.intrinsic import EMI, RND, EMIConfig, RNDConfig
 
 PAGE = Path(__file__).parents[2] / "docs" / "adapters" / "stable_baselines3.md"
 NEVER = 1_000_000  # rollouts between two dumps of the log: what was recorded stays to be read

@@ -8,18 +8,15 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
+import ale_py
 import gymnasium
 import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-ale_py = pytest.importorskip(
-    "ale_py", reason="Atari games need ale-py: pip install 'emi-rl[atari]'"
-)
-
-from emi.envs import atari  # noqa: E402
-from emi.envs.atari import AtariEnv, AtariVectorEnv, make_atari, rom_of  # noqa: E402
+from emi.envs import atari
+from emi.envs.atari import AtariEnv, AtariVectorEnv, make_atari, rom_of
 
 # Loading a game takes a tenth of a second for each environment: tests share a few.
 

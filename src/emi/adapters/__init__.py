@@ -1,6 +1,6 @@
 """Intrinsic rewards for other people's trainers: one adapter per file.
 
-This room needs `emi.data`, `emi.intrinsic` and, to save, `emi.state_codec`; nothing else of ours.
+This room needs `emi.data` and `emi.intrinsic`; to save, `emi.state_codec` and `emi.durable_file`.
 """
 
 from __future__ import annotations

@@ -11,7 +11,6 @@ credit for it flows back through time as it does for any reward.
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -25,6 +24,7 @@ from torch import nn
 
 from emi.adapters.coefficient import Coefficient, value_of
 from emi.data import Array, Rows, Transitions, check_finite
+from emi.durable_file import write_durably
 from emi.intrinsic import IntrinsicReward, learn_and_reward
 from emi.state_codec import decode, encode
 
@@ -100,21 +100,12 @@ class IntrinsicRewardCallback(BaseCallback):
 
     def save(self, path: str | Path) -> None:
         """Write all that the method has learnt as safetensors, the plain values as JSON in it."""
-        path, method = Path(path), self._module()
+        method = self._module()
         encoded = encode(dict(method.state_dict()))
         kept = {"version": VERSION, "method": type(method).__name__, "state": encoded.skeleton}
         # One entry: of several the order is left to chance, and equal states should be equal files.
         metadata = {FORMAT: json.dumps(kept, allow_nan=False)}
-        beside = path.with_name(f".{path.name}.writing")
-        try:
-            with beside.open("wb") as file:
-                file.write(serialize(encoded.tensors, metadata))
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(beside, path)
-        except BaseException:
-            beside.unlink(missing_ok=True)
-            raise
+        write_durably(Path(path), serialize(encoded.tensors, metadata))
 
     def load_state(self, path: str | Path) -> None:
         """Give the method the state that `save` wrote; ValueError if it is not one of its kind."""

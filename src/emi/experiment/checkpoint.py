@@ -25,7 +25,7 @@ import safetensors
 from safetensors.torch import load_file
 from safetensors.torch import save as serialize
 
-from emi.experiment.durable_file import sync_directory, write_and_sync
+from emi.durable_file import sync_directory, write_and_sync
 from emi.state_codec import decode, encode
 
 FORMAT = "emi-checkpoint"

@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from emi.experiment.durable_file import write_durably
+from emi.durable_file import write_durably
 
 COLUMNS = (
     "iteration",

@@ -21,9 +21,9 @@ from typing import Any
 
 from torch import Tensor
 
+from emi.durable_file import write_durably
 from emi.experiment import checkpoint, config
 from emi.experiment.config import TrainConfig
-from emi.experiment.durable_file import write_durably
 from emi.experiment.provenance import describe_start
 
 _LOCK = ".lock"

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from emi.data import Array, FloatArray, IntArray, Transitions, as_tensor
+from emi.data import Array, FloatArray, IntArray, Transitions, pieces
 from emi.intrinsic import IntrinsicReward
 
 Advantages = Callable[[FloatArray], Array]
@@ -197,8 +197,8 @@ def _places(transitions: Transitions) -> tuple[FloatArray, FloatArray]:
     sides = []
     for column in (transitions.obs, transitions.next_obs):
         rows = []
-        for part in _parts(column, len(transitions)):
-            flat = part.reshape(len(part), -1)
+        for (part,) in pieces(column, device="cpu"):  # images need not be floats all at once
+            flat = part.double().numpy().reshape(len(part), -1)
             if flat.shape[1] > FEATURES:
                 if projection is None:
                     projection = rng.normal(size=(flat.shape[1], FEATURES)) / flat.shape[1] ** 0.5
@@ -208,12 +208,6 @@ def _places(transitions: Transitions) -> tuple[FloatArray, FloatArray]:
     spread = sides[0].std(0)
     scale = np.where(spread > 0, spread, 1.0)
     return sides[0] / scale, sides[1] / scale
-
-
-def _parts(column: Any, n: int, size: int = 1_024) -> Iterator[FloatArray]:
-    """In pieces: the images of a batch need not be floats all at once."""
-    for start in range(0, n, size):
-        yield as_tensor(column[start : start + size]).double().cpu().numpy()
 
 
 def _slowest(obs: FloatArray, next_obs: FloatArray) -> FloatArray:
