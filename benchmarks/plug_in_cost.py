@@ -1,0 +1,202 @@
+"""Milliseconds a bonus adds to a rollout of 2,048 steps, beside rllte-core's RND and ICM.
+
+Score and learn, as the callback of each library does it, on the same transitions: 256 steps of 8
+environments. rllte-core is measured where it can be imported; see benchmarks/README.md.
+"""
+
+import argparse
+import functools
+import importlib.util
+import os
+import statistics
+from typing import Any, NamedTuple
+
+import numpy as np
+from gymnasium.spaces import Box, Discrete, Space
+from gymnasium.vector import VectorEnv
+from turns import Train, machine, measure
+
+STEPS, NUM_ENVS = 256, 8
+NEEDED = ("rllte", "termcolor", "pynvml")  # what rllte's reward modules import beside torch
+
+
+class Task(NamedTuple):
+    observations: Box
+    actions: Space[Any]
+
+
+TASKS = {
+    "vectors of 17, 6 continuous actions": Task(
+        Box(-np.inf, np.inf, (17,), np.float32), Box(-1, 1, (6,), np.float32)
+    ),
+    "vectors of 17, 6 discrete actions": Task(
+        Box(-np.inf, np.inf, (17,), np.float32), Discrete(6)
+    ),
+    "images of 4×84×84, 6 discrete actions": Task(Box(0, 255, (4, 84, 84), np.uint8), Discrete(6)),
+}
+# Ours come twice: as they are, and with as many passes and gradient steps as rllte's take.
+OURS = ("EMI", "RND", "ICM", "RND, one pass in 8 parts", "ICM, one pass in 8 parts")
+THEIRS = ("rllte RND", "rllte ICM")
+
+
+def data(task: Task) -> tuple[np.ndarray, np.ndarray]:
+    """Observations [time + 1, env, ...] and actions [time, env, ...]; no episode ends."""
+    rng, shape = np.random.default_rng(0), (STEPS + 1, NUM_ENVS, *task.observations.shape)
+    if task.observations.dtype == np.uint8:
+        obs = rng.integers(0, 256, shape, np.uint8)
+    else:
+        obs = rng.normal(size=shape).astype(np.float32)
+    if isinstance(task.actions, Discrete):
+        return obs, rng.integers(0, task.actions.n, (STEPS, NUM_ENVS))
+    size = (STEPS, NUM_ENVS, *(task.actions.shape or ()))
+    return obs, rng.uniform(-1, 1, size).astype(np.float32)
+
+
+def ours(name: str, task: Task, threads: int) -> Train:
+    """One of our methods, fed as `IntrinsicRewardCallback` does it: observations held once."""
+    import torch
+
+    import emi
+    from emi.data import Rows
+
+    torch.set_num_threads(threads)
+    kind, _, passes = name.partition(", ")
+    minibatch = STEPS * NUM_ENVS // 8
+    method: emi.IntrinsicReward
+    match kind:
+        case "EMI":
+            method = emi.EMI(*task)
+        case "RND":
+            rnd = emi.RNDConfig(epochs=1, minibatches=8) if passes else emi.RNDConfig()
+            method = emi.RND(*task, rnd)
+        case "ICM":
+            icm = emi.ICMConfig(epochs=1, minibatch=minibatch) if passes else emi.ICMConfig()
+            method = emi.ICM(*task, icm)
+        case _:
+            raise ValueError(f"unknown method {name!r}")
+    obs, action = data(task)
+    row = np.arange((STEPS + 1) * NUM_ENVS).reshape(STEPS + 1, NUM_ENVS)
+
+    def train(rollouts: int) -> None:
+        for _ in range(rollouts):
+            pool = obs.reshape(-1, *task.observations.shape)
+            batch = emi.Transitions(
+                Rows(pool, row[:-1].reshape(-1)),
+                action.reshape(-1, *action.shape[2:]),
+                Rows(pool, row[1:].reshape(-1)),
+                env=np.tile(np.arange(NUM_ENVS), STEPS),
+            )
+            emi.learn_and_reward(method, batch)
+
+    return train
+
+
+class Shown(VectorEnv):
+    """Shows the data again and again: rllte's modules take 2,560 steps when they are built."""
+
+    def __init__(self, task: Task) -> None:
+        import torch
+
+        self.num_envs = NUM_ENVS
+        self.single_observation_space, self.single_action_space = task
+        self.observations = torch.as_tensor(data(task)[0])
+        self.clock = 0
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        return self.observations[0], {}
+
+    def step(self, actions: Any) -> Any:
+        self.clock += 1
+        none = np.zeros(NUM_ENVS, bool)
+        return self.observations[self.clock % STEPS], np.zeros(NUM_ENVS), none, none, {}
+
+
+def theirs(name: str, task: Task, threads: int) -> Train:
+    """One of rllte's modules with its defaults, fed as its storage hands rollouts over."""
+    import torch
+    from rllte.xplore.reward import ICM, RND
+
+    torch.set_num_threads(threads)
+    module = {"rllte RND": RND, "rllte ICM": ICM}[name](Shown(task), device="cpu")
+    obs, action = data(task)
+    floats = torch.as_tensor(obs, dtype=torch.float32)
+    zeros = torch.zeros(STEPS, NUM_ENVS)
+    samples = {
+        "observations": floats[:-1],
+        "actions": torch.as_tensor(action),
+        "rewards": zeros,
+        "terminateds": zeros,
+        "truncateds": zeros,
+        "next_observations": floats[1:],
+    }
+
+    def train(rollouts: int) -> None:
+        for _ in range(rollouts):
+            module.compute(samples, sync=True)
+
+    return train
+
+
+def missing() -> list[str]:
+    """What would have to be installed to measure rllte."""
+    return [name for name in NEEDED if importlib.util.find_spec(name) is None]
+
+
+def failure(name: str, task: Task) -> str:
+    """The first line of what rllte raises on this task; empty if it works."""
+    try:
+        theirs(name, task, 1)(1)
+    except (RuntimeError, ImportError) as error:
+        return str(error).splitlines()[0]
+    return ""
+
+
+def table(title: str, task: Task, with_rllte: bool, options: argparse.Namespace) -> None:
+    """Milliseconds of every contender, and how often it fits into rllte's of the same method."""
+    print(f"\n{title}\n")
+    contenders = {name: functools.partial(ours, name, task, options.threads) for name in OURS}
+    for name in THEIRS if with_rllte else ():
+        if why := failure(name, task):
+            print(f"{name} does not run on this: {why}\n")
+        else:
+            contenders[name] = functools.partial(theirs, name, task, options.threads)
+    found = measure(contenders, options.rounds, options.rollouts)
+    medians = {name: 1e3 * statistics.median(m.seconds) for name, m in found.items()}
+    rivals = [name for name in THEIRS if name in found]
+    beside = "".join(f" | times as fast as {name}" for name in rivals)
+    print(f"| | ms / rollout | lowest | highest{beside} |")
+    print("| --- " + "| ---: " * (3 + len(rivals)) + "|")
+    for name, m in found.items():
+        cells = [medians[name], 1e3 * min(m.seconds), 1e3 * max(m.seconds)]
+        # Round by round: a machine that is busy for a while is busy for both.
+        ratios = [
+            statistics.median(
+                b / a for a, b in zip(m.seconds, found[rival].seconds, strict=True)
+            )
+            for rival in rivals
+        ]
+        text = [f"{cell:.1f}" for cell in cells] + [f"{ratio:.2f}" for ratio in ratios]
+        print(f"| {name} | " + " | ".join(text) + " |", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rollouts", type=int, default=3, help="rollouts in a round")
+    parser.add_argument("--threads", type=int, default=os.cpu_count(), help="default: all cores")
+    parser.add_argument("--only", choices=["vectors", "images"], help="default: both")
+    options = parser.parse_args()
+    print(machine())
+    print(
+        f"Threads: {options.threads}; {options.rounds} rounds of {options.rollouts} rollouts of "
+        f"{STEPS * NUM_ENVS:,} steps; medians."
+    )
+    if absent := missing():
+        print(f"rllte-core is not measured: {', '.join(absent)} cannot be imported here.")
+    for title, task in TASKS.items():
+        if options.only is None or title.startswith(options.only):
+            table(title, task, not absent, options)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,309 @@
+"""How often Stable-Baselines3's PPO solves MountainCarContinuous, alone and with a bonus.
+
+The car must first roll away from the flag to get up the hill, every push costs, and only the flag
+pays: PPO alone learns to stand still.
+
+    python benchmarks/sb3_success.py run --seeds 0-4 --out results/sb3_success
+    python benchmarks/sb3_success.py draw --out results/sb3_success
+"""
+
+import argparse
+import csv
+import functools
+import gzip
+import io
+import multiprocessing
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from emi.durable_file import write_durably
+from emi.report.statistics import bootstrap_interval, on_common_steps, wilson_interval
+
+ENV = "MountainCarContinuous-v0"
+LAST = 20  # episodes whose mean return is the final return
+SOLVED = 90.0  # what Gymnasium's documentation calls solved
+TITLES = {"ppo": "PPO", "emi": "PPO + EMI", "rnd": "PPO + RND"}
+COLOURS = {"ppo": "#555555", "emi": "#0072B2", "rnd": "#D55E00"}
+
+# The same for every arm. Observations are brought to [−1, 1]: the speed, at most 0.07, would be
+# invisible beside the position.
+NUM_ENVS = 16
+PPO_SETTINGS = {"n_steps": 256, "batch_size": 256, "n_epochs": 10, "gamma": 0.99}
+# Each bonus is divided by the running deviation of its discounted sum, so that its coefficient is
+# comparable; see benchmarks/README.md for how it was chosen.
+COEFFICIENTS = {"ppo": 0.0, "emi": 1.0, "rnd": 1.0}
+
+
+class Episode(NamedTuple):
+    steps: int  # environment steps taken in all when it ended
+    total: float  # its return, without the bonus
+    reached: int  # 1 if it ended at the flag
+
+
+class Outcome(NamedTuple):
+    """One row of runs.csv."""
+
+    arm: str
+    seed: int
+    steps: int
+    episodes: int
+    final_return: float
+    solved: int
+    reached: float  # share of all episodes that ended at the flag
+    first_reached: int | None  # steps when the first one did
+    seconds: float
+
+
+Runs = dict[tuple[str, int], tuple[Outcome, list[Episode]]]
+
+
+def train(arm: str, seed: int, steps: int) -> list[Episode]:
+    """Every finished training episode of one run, on one thread."""
+    import gymnasium
+    import torch
+    from gymnasium.wrappers import RescaleObservation
+    from stable_baselines3 import PPO
+    from stable_baselines3.common.callbacks import BaseCallback
+    from stable_baselines3.common.monitor import Monitor
+    from stable_baselines3.common.vec_env import DummyVecEnv
+
+    import emi
+    from emi.adapters import IntrinsicRewardCallback
+
+    class Episodes(BaseCallback):
+        """Keeps what Monitor says of each episode that ends."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.found: list[Episode] = []
+
+        def _on_step(self) -> bool:
+            for info in self.locals["infos"]:
+                if "episode" in info:
+                    reached = not info["TimeLimit.truncated"]
+                    total = float(info["episode"]["r"])
+                    self.found.append(Episode(self.num_timesteps, total, int(reached)))
+            return True
+
+    def make() -> gymnasium.Env[Any, Any]:
+        return Monitor(RescaleObservation(gymnasium.make(ENV), -1, 1))
+
+    torch.set_num_threads(1)
+    envs = DummyVecEnv([make] * NUM_ENVS)
+    model = PPO("MlpPolicy", envs, seed=seed, device="cpu", **PPO_SETTINGS)
+    episodes = Episodes()
+    callbacks: list[BaseCallback] = [episodes]
+    if arm != "ppo":
+        kind = {"emi": emi.EMI, "rnd": emi.RND}[arm]
+        method = kind(model.observation_space, model.action_space, seed=seed)
+        scaled = emi.Combined({arm: (method, 1.0)}, scale=True)
+        callbacks.append(IntrinsicRewardCallback(scaled, COEFFICIENTS[arm]))
+    model.learn(steps, callback=callbacks)
+    envs.close()
+    return episodes.found
+
+
+def outcome(
+    arm: str, seed: int, steps: int, episodes: Sequence[Episode], seconds: float
+) -> Outcome:
+    """What a run comes to; an unfinished first episode is a ValueError."""
+    if not episodes:
+        raise ValueError(f"no episode ended in {steps} steps: take more of them")
+    final = float(np.mean([episode.total for episode in episodes[-LAST:]]))
+    return Outcome(
+        arm,
+        seed,
+        steps,
+        len(episodes),
+        round(final, 3),
+        int(final > SOLVED),
+        round(float(np.mean([episode.reached for episode in episodes])), 4),
+        next((episode.steps for episode in episodes if episode.reached), None),
+        round(seconds, 1),
+    )
+
+
+def work(cell: tuple[str, int], steps: int) -> tuple[Outcome, list[Episode]]:
+    """Train one (arm, seed) and time it."""
+    start = time.perf_counter()
+    episodes = train(*cell, steps)
+    return outcome(*cell, steps, episodes, time.perf_counter() - start), episodes
+
+
+def save(out: Path, runs: Runs) -> None:
+    """runs.csv and curves.csv.gz of all runs so far, the same bytes for the same runs."""
+    rows, curves = io.StringIO(), io.StringIO()
+    table, lines = (csv.writer(file, lineterminator="\n") for file in (rows, curves))
+    table.writerow(Outcome._fields)
+    lines.writerow(["arm", "seed", *Episode._fields])
+    for cell in sorted(runs, key=lambda cell: (list(TITLES).index(cell[0]), cell[1])):
+        row, episodes = runs[cell]
+        table.writerow(["" if value is None else value for value in row])
+        lines.writerows([*cell, e.steps, round(e.total, 3), e.reached] for e in episodes)
+    out.mkdir(parents=True, exist_ok=True)
+    # A row of runs.csv says that its curve is there, so it is written last.
+    write_durably(out / "curves.csv.gz", gzip.compress(curves.getvalue().encode(), mtime=0))
+    write_durably(out / "runs.csv", rows.getvalue().encode())
+
+
+def load(out: Path) -> Runs:
+    """What `save` wrote; nothing if it never did."""
+    if not (out / "runs.csv").exists():
+        return {}
+    runs: Runs = {}
+    with (out / "runs.csv").open(newline="") as file:
+        for row in csv.DictReader(file):
+            first = int(row["first_reached"]) if row["first_reached"] else None
+            runs[row["arm"], int(row["seed"])] = (
+                Outcome(
+                    row["arm"],
+                    int(row["seed"]),
+                    int(row["steps"]),
+                    int(row["episodes"]),
+                    float(row["final_return"]),
+                    int(row["solved"]),
+                    float(row["reached"]),
+                    first,
+                    float(row["seconds"]),
+                ),
+                [],
+            )
+    with gzip.open(out / "curves.csv.gz", "rt", newline="") as file:
+        for line in csv.DictReader(file):
+            cell = line["arm"], int(line["seed"])
+            if cell in runs:
+                episode = Episode(int(line["steps"]), float(line["total"]), int(line["reached"]))
+                runs[cell][1].append(episode)
+    return runs
+
+
+def run(out: Path, arms: Iterable[str], seeds: Iterable[int], steps: int, jobs: int) -> None:
+    """Train what is not there yet, `jobs` runs at a time, one thread each; save after each."""
+    runs = load(out)
+    for row, _ in runs.values():
+        if row.steps != steps:
+            raise ValueError(f"{out} holds runs of {row.steps} steps: take as many, or another DIR")
+    # Seed by seed, so that whatever is finished compares the arms.
+    cells = [(arm, seed) for seed in seeds for arm in arms if (arm, seed) not in runs]
+    print(f"{len(cells)} runs to do, {len(runs)} there", flush=True)
+    if not cells:
+        return
+    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
+        for row, episodes in pool.imap_unordered(functools.partial(work, steps=steps), cells):
+            runs[row.arm, row.seed] = row, episodes
+            save(out, runs)
+            print(
+                f"{row.arm} seed {row.seed}: final return {row.final_return:.1f}, "
+                f"{row.reached:.0%} of {row.episodes} episodes at the flag, {row.seconds:.0f} s",
+                flush=True,
+            )
+
+
+def table(runs: Runs) -> str:
+    """One line for each arm, as Markdown."""
+    lines = [
+        f"{ENV}, mean return of the last {LAST} training episodes of each run, without the bonus.",
+        "",
+        f"| | seeds | steps | final return, mean [95 % CI] | solved (> {SOLVED:.0f}) [95 % CI] "
+        "| episodes at the flag | seconds a run |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for arm, title in TITLES.items():
+        rows = [row for row, _ in runs.values() if row.arm == arm]
+        if not rows:
+            continue
+        final = np.array([row.final_return for row in rows])
+        mean, rate = bootstrap_interval(final), sum(row.solved for row in rows)
+        low, high = wilson_interval(rate, len(rows))
+        lines.append(
+            f"| {title} | {len(rows)} | {rows[0].steps:,} "
+            f"| {final.mean():.1f} [{mean.low:.1f}, {mean.high:.1f}] "
+            f"| {rate}/{len(rows)} [{low:.2f}, {high:.2f}] "
+            f"| {np.mean([row.reached for row in rows]):.0%} "
+            f"| {np.median([row.seconds for row in rows]):.0f} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def smooth(episodes: Sequence[Episode]) -> tuple[np.ndarray, np.ndarray]:
+    """Steps [n] and the mean return of the last LAST episodes, or of those there are, [n]."""
+    totals = np.cumsum([0.0, *(episode.total for episode in episodes)])
+    ends = np.arange(1, len(episodes) + 1)
+    starts = np.maximum(0, ends - LAST)
+    means = (totals[ends] - totals[starts]) / (ends - starts)
+    steps, last = np.unique([episode.steps for episode in episodes][::-1], return_index=True)
+    return steps.astype(float), means[::-1][last]  # of episodes that ended together, all
+
+
+def draw(runs: Runs, stem: Path) -> None:
+    """Learning curves, one panel for each arm, every seed and their mean: PNG and SVG."""
+    with mpl.rc_context({"svg.hashsalt": "emi", "svg.fonttype": "path"}):
+        present = [arm for arm in TITLES if any(row.arm == arm for row, _ in runs.values())]
+        figure = Figure(figsize=(3.0 * len(present), 2.9), layout="constrained")
+        FigureCanvasAgg(figure)
+        first = None
+        for place, arm in enumerate(present, start=1):
+            panel = figure.add_subplot(1, len(present), place, sharey=first)
+            first = first or panel
+            curves = [smooth(episodes) for row, episodes in runs.values() if row.arm == arm]
+            for steps, returns in curves:
+                panel.plot(steps, returns, color=COLOURS[arm], alpha=0.35, linewidth=0.8)
+            grid, stacked = on_common_steps([s for s, _ in curves], [r for _, r in curves])
+            panel.plot(grid, stacked.mean(0), color=COLOURS[arm], linewidth=2)
+            panel.axhline(SOLVED, color="#999999", linestyle=":", linewidth=1)
+            panel.set_title(f"{TITLES[arm]}, {len(curves)} seeds", fontsize=10)
+            panel.set_xlabel("environment steps")
+            panel.xaxis.set_major_formatter(lambda x, _: f"{x / 1000:.0f}k")
+            panel.spines[["top", "right"]].set_visible(False)
+        assert first is not None
+        first.set_ylabel(f"return, mean of {LAST} episodes")
+        stem.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(stem.with_suffix(".png"), dpi=150, metadata={"Software": None})
+        figure.savefig(stem.with_suffix(".svg"), metadata={"Date": None})
+
+
+def seeds_of(text: str) -> list[int]:
+    """`0-4` or `0,2,5` as numbers."""
+    try:
+        if "-" in text:
+            first, last = map(int, text.split("-"))
+            return list(range(first, last + 1))
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"seeds are 0-4 or 0,2,5, got {text!r}") from None
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("word", choices=["run", "draw"])
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="where the CSVs are")
+    parser.add_argument("--seeds", type=seeds_of, default=list(range(5)), help="0-4 or 0,2,5")
+    parser.add_argument("--steps", type=int, default=150_000, help="environment steps of a run")
+    parser.add_argument("--arms", nargs="+", choices=list(TITLES), default=list(TITLES))
+    parser.add_argument("--jobs", type=int, default=1, help="runs at a time, one thread each")
+    parser.add_argument("--figures", type=Path, metavar="DIR", help="default: as --out")
+    options = parser.parse_args(words)
+    try:
+        if options.word == "run":
+            run(options.out, options.arms, options.seeds, options.steps, options.jobs)
+            return
+        runs = load(options.out)
+        if not runs:
+            raise ValueError(f"there is no run in {options.out}: begin with the word run")
+        stem = (options.figures or options.out) / "sb3_success"
+        draw(runs, stem)
+        write_durably(stem.with_suffix(".md"), table(runs).encode())
+        print(table(runs), end="")
+    except ValueError as error:
+        parser.error(str(error))
+
+
+if __name__ == "__main__":
+    main()
