@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.wrappers import TimeLimit
 
 import emi.envs  # noqa: F401 (registers emi/BoxImage-v0)
 from emi.envs.box_image import BoxImageEnv, BoxImageVectorEnv, draw_discs, draw_start
@@ -278,7 +279,7 @@ def test_environments_end_by_their_own_clocks() -> None:
 def test_autoreset_speaks_gymnasiums_form() -> None:
     """Gymnasium's own vectorisation of one single environment gives the same, infos included."""
     theirs = SyncVectorEnv(
-        [lambda: BoxImageEnv(max_episode_steps=10)], autoreset_mode=AutoresetMode.SAME_STEP
+        [lambda: TimeLimit(BoxImageEnv(), 10)], autoreset_mode=AutoresetMode.SAME_STEP
     )
     ours = BoxImageVectorEnv(num_envs=1, max_episode_steps=10)
     for left, right in zip(ours.reset(seed=3), theirs.reset(seed=3), strict=True):
@@ -316,7 +317,8 @@ def test_neighbours_do_not_matter() -> None:
 
 
 def test_single_is_the_first_of_many() -> None:
-    single, many = BoxImageEnv(), BoxImageVectorEnv(num_envs=10)
+    world, many = BoxImageEnv(), BoxImageVectorEnv(num_envs=10)
+    single = TimeLimit(world, 500)
     obs, told = single.reset(seed=11)
     batch, infos = many.reset(seed=11)
     np.testing.assert_array_equal(obs, batch[0])
@@ -333,7 +335,7 @@ def test_single_is_the_first_of_many() -> None:
             obs, told = single.reset()
         np.testing.assert_array_equal(obs, batch[0])
         np.testing.assert_array_equal(told["position"], infos["position"][0])
-    np.testing.assert_array_equal(single.position, many.position[0])
+    np.testing.assert_array_equal(world.position, many.position[0])
 
 
 def test_registered_environments_end_once_at_500() -> None:

@@ -272,3 +272,15 @@ def test_missing_opengl_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None
     rendering._backend.cache_clear()
     assert str(caught.value).startswith("rendering needs an off-screen OpenGL: apt-get install")
     assert "no_such_backend" in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["SparseHalfCheetah", "SwimmerGather", "BoxImage", "Freeway"])
+@pytest.mark.parametrize("steps", [3, 600])
+def test_gymnasium_may_shorten_and_lengthen_episodes(name: str, steps: int) -> None:
+    """600 is beyond the 500 steps of the first three worlds."""
+    env = gymnasium.make(f"emi/{name}-v0", max_episode_steps=steps)
+    env.reset(seed=0)
+    idle = env.action_space.sample() * 0
+    ends = [any(env.step(idle)[2:4]) for _ in range(steps)]
+    assert ends.index(True) == steps - 1
+    env.close()

@@ -12,6 +12,7 @@ import pytest
 from gymnasium import spaces
 from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode
+from gymnasium.wrappers import TimeLimit
 
 import emi.envs  # noqa: F401 (registers emi/SwimmerGather-v0)
 from emi.envs.rendering import rendering_backend
@@ -489,17 +490,18 @@ def test_joint_limits_leave_no_trace_in_scratch_memory() -> None:
 
 
 def test_single_is_the_first_of_many() -> None:
-    single = SwimmerGatherEnv(max_episode_steps=12)
+    world = SwimmerGatherEnv()
+    single = TimeLimit(world, 12)
     many = SwimmerGatherVectorEnv(num_envs=5, max_episode_steps=12)
     obs, _ = single.reset(seed=11)
     np.testing.assert_array_equal(obs, many.reset(seed=11)[0][0])
     ends = []
     for t, action in enumerate(actions(40, 5)):
-        for world in (single._world, many):
+        for played in (world._world, many):
             if t == 2:
-                place(world, 0, [(0.1, 0)], [(0.2, 0), (0.4, 0), (4, 4)])
+                place(played, 0, [(0.1, 0)], [(0.2, 0), (0.4, 0), (4, 4)])
             if t == 5:
-                place(world, 0, [], [(0.1, 0)])
+                place(played, 0, [], [(0.1, 0)])
         obs, reward, terminated, truncated, info = single.step(action[0])
         batch, rewards, terminations, truncations, infos = many.step(action)
         assert reward == rewards[0]
@@ -516,15 +518,10 @@ def test_single_is_the_first_of_many() -> None:
     assert ends == [(5, True, False), (17, False, True), (29, False, True)]
 
 
-def test_single_ends_at_500_or_by_the_last_object() -> None:
+def test_single_ends_by_the_last_object() -> None:
     env = SwimmerGatherEnv()
     env.reset(seed=0)
-    env._elapsed = 498
-    assert [env.step(np.zeros(2))[2:4] for _ in range(2)] == [(False, False), (False, True)]
-    env.reset()
-    assert env._elapsed == 0
     place(env._world, 0, [], [(0, 0)])
-    env._elapsed = 499
     assert env.step(np.zeros(2))[1:4] == (-1.0, True, False)
 
 

@@ -192,7 +192,8 @@ class AtariVectorEnv(VectorEnv[Images, npt.NDArray[Any], Any]):
 class AtariEnv(gym.Env[Images, Any]):
     """One game behind Gymnasium's single-environment interface, and its screen in colour.
 
-    It is environment 0 of an `AtariVectorEnv`, bit by bit.
+    It is environment 0 of an `AtariVectorEnv`, bit by bit. It has no time-out of its own:
+    `gymnasium.make` adds the registered one, or the `max_episode_steps` it is given.
     """
 
     metadata: dict[str, Any] = {  # noqa: RUF012
@@ -200,9 +201,7 @@ class AtariEnv(gym.Env[Images, Any]):
         "render_fps": FRAMES_PER_SECOND // FRAME_SKIP,
     }
 
-    def __init__(
-        self, game: str, render_mode: str | None = None, max_episode_steps: int = HORIZON
-    ) -> None:
+    def __init__(self, game: str, render_mode: str | None = None) -> None:
         if render_mode not in (None, "rgb_array"):
             raise ValueError(f"render_mode must be None or 'rgb_array', got {render_mode!r}.")
         self.render_mode = render_mode
@@ -210,8 +209,6 @@ class AtariEnv(gym.Env[Images, Any]):
         self._screen = None if render_mode is None else Screen(rom_of(game))
         self.observation_space = spaces.Box(0, 255, (STACK, SIZE, SIZE), np.uint8)
         self.action_space = self._games.single_action_space
-        self._max_episode_steps = max_episode_steps
-        self._elapsed = 0
         self._playing = False
 
     def reset(
@@ -219,7 +216,7 @@ class AtariEnv(gym.Env[Images, Any]):
     ) -> tuple[Images, dict[str, Any]]:
         """Start a new episode; with a seed, whichever, the game is as if just switched on."""
         super().reset(seed=seed)
-        self._elapsed, self._playing = 0, True
+        self._playing = True
         if self._screen is not None:
             self._screen.start(load=seed is not None)
         return start_games(self._games, np.array([True]), load=seed is not None)[0], {}
@@ -233,11 +230,9 @@ class AtariEnv(gym.Env[Images, Any]):
         if self._screen is not None:
             self._screen.play(int(action))
         obs, points, over, _, _ = self._games.step(np.array([action], dtype=np.int64))
-        self._elapsed += 1
         terminated = bool(over[0])
-        truncated = self._elapsed >= self._max_episode_steps and not terminated
-        self._playing = not (terminated or truncated)
-        return obs[0], float(points[0]), terminated, truncated, {}
+        self._playing = not terminated
+        return obs[0], float(points[0]), terminated, False, {}
 
     def render(self) -> Images | None:
         """The screen [210, 160, 3], or None without a render mode."""

@@ -118,8 +118,8 @@ class BoxImageEnv(EpisodicEnv):
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 50}  # noqa: RUF012
     _world: BoxImageVectorEnv
 
-    def __init__(self, render_mode: str | None = None, max_episode_steps: int = HORIZON) -> None:
-        super().__init__(BoxImageVectorEnv(), render_mode, max_episode_steps)
+    def __init__(self, render_mode: str | None = None) -> None:
+        super().__init__(BoxImageVectorEnv(), render_mode)
 
     @property
     def position(self) -> Array:

@@ -166,27 +166,23 @@ class EpisodicVectorEnv(VectorEnv[AnyArray, AnyArray, Any], ABC):
 class EpisodicEnv(gym.Env[AnyArray, AnyArray]):
     """The only environment of a world behind Gymnasium's single-environment interface.
 
-    It is environment 0 of a larger world with the same seed, bit by bit.
+    It is environment 0 of a larger world with the same seed, bit by bit. It has no time-out of its
+    own: `gymnasium.make` adds the registered one, or the `max_episode_steps` it is given.
     """
 
-    def __init__(
-        self, world: EpisodicVectorEnv, render_mode: str | None, max_episode_steps: int
-    ) -> None:
+    def __init__(self, world: EpisodicVectorEnv, render_mode: str | None) -> None:
         if render_mode not in (None, "rgb_array"):
             raise ValueError(f"render_mode must be None or 'rgb_array', got {render_mode!r}.")
         self.render_mode = render_mode
         self.observation_space = world.single_observation_space
         self.action_space = world.single_action_space
         self._world = world
-        self._max_episode_steps = max_episode_steps
-        self._elapsed = 0
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[AnyArray, dict[str, Any]]:
         """Start a new episode; a seed starts a new random stream too."""
         super().reset(seed=seed)
-        self._elapsed = 0
         obs, info = self._world.reset(seed=seed)
         return obs[0], _first(info)
 
@@ -194,11 +190,8 @@ class EpisodicEnv(gym.Env[AnyArray, AnyArray]):
         """Advance by one action [*action], clipped to ±1."""
         # The end of an episode must not draw the next start by itself: reset() does.
         outcome = self._world.advance(np.asarray(action)[None])
-        self._elapsed += 1
-        terminated = bool(outcome.terminated[0])
-        truncated = self._elapsed >= self._max_episode_steps and not terminated
-        reward = float(outcome.reward[0])
-        return outcome.obs[0], reward, terminated, truncated, _first(outcome.info)
+        reward, terminated = float(outcome.reward[0]), bool(outcome.terminated[0])
+        return outcome.obs[0], reward, terminated, False, _first(outcome.info)
 
 
 def _first(info: dict[str, AnyArray]) -> dict[str, Any]:

@@ -232,8 +232,8 @@ class SparseHalfCheetahEnv(EpisodicEnv):
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 100}  # noqa: RUF012
     _world: SparseHalfCheetahVectorEnv
 
-    def __init__(self, render_mode: str | None = None, max_episode_steps: int = HORIZON) -> None:
-        super().__init__(SparseHalfCheetahVectorEnv(), render_mode, max_episode_steps)
+    def __init__(self, render_mode: str | None = None) -> None:
+        super().__init__(SparseHalfCheetahVectorEnv(), render_mode)
         self._renderer: OffscreenRenderer | None = None
 
     @property

@@ -271,8 +271,8 @@ class SwimmerGatherEnv(EpisodicEnv):
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 20}  # noqa: RUF012
     _world: SwimmerGatherVectorEnv
 
-    def __init__(self, render_mode: str | None = None, max_episode_steps: int = HORIZON) -> None:
-        super().__init__(SwimmerGatherVectorEnv(), render_mode, max_episode_steps)
+    def __init__(self, render_mode: str | None = None) -> None:
+        super().__init__(SwimmerGatherVectorEnv(), render_mode)
         self._renderer: OffscreenRenderer | None = None
 
     def render(self) -> npt.NDArray[np.uint8] | None:
