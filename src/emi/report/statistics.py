@@ -4,6 +4,7 @@ Returns of sparse tasks are bimodal (found or not), so the solve rate stands bes
 """
 
 import math
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -12,6 +13,7 @@ import numpy.typing as npt
 Array = npt.NDArray[np.float64]
 
 BOOTSTRAP_REPLICATES = 10_000
+TAILS_95 = (2.5, 97.5)  # percentiles that leave 95 % between them
 Z_95 = 1.959963984540054  # the standard normal leaves 2.5 % above this
 
 
@@ -49,7 +51,7 @@ def bootstrap_band(curves: Array, seed: int = 0) -> Band:
         runs, np.full(runs, 1 / runs), size=BOOTSTRAP_REPLICATES
     )
     means = (draws / runs) @ curves  # [replicates, time]
-    low, high = np.percentile(means, [2.5, 97.5], axis=0)
+    low, high = np.percentile(means, TAILS_95, axis=0)
     return Band(low, high)
 
 
@@ -59,13 +61,79 @@ def bootstrap_interval(values: Array, seed: int = 0) -> Interval:
     return Interval(float(low[0]), float(high[0]))
 
 
+def stratified_bootstrap(
+    strata: Sequence[Array],
+    statistic: Callable[[Array], float],
+    *,
+    replicates: int = BOOTSTRAP_REPLICATES,
+    seed: int = 0,
+) -> Interval:
+    """Percentile bootstrap of a statistic of runs on several tasks, one stratum [n_task] each.
+
+    Runs are redrawn within their task, so every replicate holds each task as often as the data do;
+    `statistic` sees the runs of all tasks together, [sum of n_task]. Scores must be comparable
+    across tasks (normalised) before they come here. Runs that are all alike give a width of 0.
+
+    >>> stratified_bootstrap([np.array([1.0, 1.0]), np.array([3.0])], interquartile_mean)
+    Interval(low=1.6666666666666667, high=1.6666666666666667)
+    """
+    if not strata or any(len(values) == 0 for values in strata):
+        raise ValueError("a bootstrap needs at least one run of every task: leave empty tasks out")
+    for values in strata:
+        require_finite(values)
+    rng = np.random.default_rng(seed)
+    drawn = np.concatenate(
+        [values[rng.integers(len(values), size=(replicates, len(values)))] for values in strata],
+        axis=1,
+    )  # [replicates, runs]
+    low, high = np.percentile([statistic(runs) for runs in drawn], TAILS_95)
+    return Interval(float(low), float(high))
+
+
+def performance_profile(values: Array, thresholds: Array) -> Array:
+    """Share of the runs `values` [n] that end above each of `thresholds` [k]: [k].
+
+    >>> performance_profile(np.array([0.0, 1.0, 3.0, 4.0]), np.array([0.0, 2.0])).tolist()
+    [0.75, 0.5]
+    """
+    share: Array = _above(values, thresholds).mean(axis=0)
+    return share
+
+
+def performance_profile_band(values: Array, thresholds: Array, seed: int = 0) -> Band:
+    """95 % band of the performance profile at each of `thresholds` [k], by redrawing runs."""
+    return bootstrap_band(_above(values, thresholds), seed)
+
+
+def _above(values: Array, thresholds: Array) -> Array:
+    """1 where a run is above a threshold, else 0: [runs, k]."""
+    if len(values) == 0:
+        raise ValueError("a performance profile needs at least one run")
+    require_finite(values)
+    return (values[:, None] > thresholds).astype(np.float64)
+
+
+def require_finite(values: Array) -> None:
+    """Refuses NaN and infinite returns: silently ranked, NaN would count as the worst."""
+    if not np.isfinite(values).all():
+        raise ValueError(
+            "a run's return is not a finite number: leave out runs without a finished episode"
+        )
+
+
 def wilson_interval(successes: int, trials: int) -> Interval:
     """Wilson's score interval of a rate; unlike mean ± error it is sound at 0 and at 1."""
+    if not 0 <= successes <= trials or trials == 0:
+        raise ValueError(
+            f"a rate needs at least one trial and as many successes or fewer, "
+            f"got {successes} of {trials}"
+        )
     rate, z2 = successes / trials, Z_95**2
     centre = (rate + z2 / (2 * trials)) / (1 + z2 / trials)
     spread = math.sqrt(rate * (1 - rate) / trials + z2 / (4 * trials**2))
     half = Z_95 / (1 + z2 / trials) * spread
-    return Interval(max(0.0, centre - half), min(1.0, centre + half))
+    # Rounding alone could leave 0 of n outside its own interval.
+    return Interval(max(0.0, min(rate, centre - half)), min(1.0, max(rate, centre + half)))
 
 
 def on_common_steps(steps: list[Array], values: list[Array]) -> tuple[Array, Array]:
