@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from emi.experiment import checkpoint, run_directory, sweep
+from emi.experiment import checkpoint, run_directory, run_process, sweep
 from emi.experiment.config import ConfigError
 from emi.experiment.run_directory import RunDirectory, RunDirectoryError
 from emi.experiment.sweep import Cell, parse_seeds, plan
+from emi.experiment.sweep_board import LiveTable
 
 SMALL = ["steps_per_iteration=100", "num_envs=2"]
 
@@ -52,7 +53,7 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     notes = tmp_path / "notes"
     notes.mkdir()
     (notes / "fake.py").write_text(FAKE)
-    monkeypatch.setattr(sweep, "_PROGRAM", (sys.executable, "-S", str(notes / "fake.py")))
+    monkeypatch.setattr(run_process, "PROGRAM", (sys.executable, "-S", str(notes / "fake.py")))
     return notes
 
 
@@ -170,7 +171,9 @@ class TestPool:
             f"failed: {name} 4: killed by signal 9 (log: {folder / 'seed4.log'})",
             f"failed: {name} 5: Traceback: the last line (log: {folder / 'seed5.log'})",
         ]
-        assert (folder / "seed3.log").read_text().startswith("hello\n")
+        log = (folder / "seed3.log").read_text().splitlines()
+        assert log[0].startswith("$ emi train SparseHalfCheetah --method trpo --seed 3 ")
+        assert log[1] == "hello"
         assert (conflict.path / "config.json").read_bytes() == before
 
     def test_a_signal_is_passed_on(
@@ -178,7 +181,7 @@ class TestPool:
     ) -> None:
         def when_both_run() -> None:
             logs = [tmp_path / f"SparseHalfCheetah/{m}/seed9.log" for m in ("emi", "trpo")]
-            while not all(log.exists() and log.read_text() for log in logs):
+            while not all(log.exists() and "hello" in log.read_text() for log in logs):
                 time.sleep(0.02)
             os.kill(os.getpid(), signal.SIGTERM)
 
@@ -193,6 +196,19 @@ class TestPool:
             "the same command goes on where this one stopped",
         ]
         assert err == "emi: stopping after the iterations under way\n"
+
+    def test_what_others_finished_meanwhile_is_skipped(
+        self, tmp_path: Path, fake: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        cells = grid(tmp_path, "0-1")
+        directory = RunDirectory(cells[0].path)
+        directory.path.mkdir(parents=True)
+        run_directory.write_config(directory, cells[0].config)
+        checkpoint.save(directory.checkpoints, 2, {})
+        assert [cell.state for cell in cells] == ["waiting", "waiting"]
+        assert sweep.sweep(cells, jobs=1) == 0
+        assert capsys.readouterr().out.splitlines()[-1] == "2 runs: 1 done, 1 skipped"
+        assert len(records(fake)) == 1
 
     def test_an_unwritable_place(self, tmp_path: Path, fake: Path) -> None:
         (tmp_path / "file").touch()
@@ -214,7 +230,7 @@ def test_the_live_table_shows_what_matters(tmp_path: Path) -> None:
         "iteration,steps,steps_per_second,return_mean,bonus_mean\n1,100,50.0,nan,0.125\n"
     )
     console = Console(width=120, file=io.StringIO())
-    console.print(sweep._LiveTable(cells)._draw())
+    console.print(LiveTable(cells).draw())
     drawn = console.file.getvalue()  # type: ignore[attr-defined]
     row = next(line for line in drawn.splitlines() if "seed 25" in line)
     assert [cell.strip() for cell in row.strip("│").split("│")] == [

@@ -80,7 +80,7 @@ _BOX_IMAGE: Own = {
 }
 
 # η. EMI's and EMI-D's from the paper; AE-SimHash's from its authors' scripts; the others' from a
-# search on SparseHalfCheetah with the same budget for each, results/coefficient_search.md.
+# search on SparseHalfCheetah with the same budget for each, results/figures/coefficient_search.md.
 _ETA = {
     "emi": 1e-3,
     "emi-d": 0.1,
