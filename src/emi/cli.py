@@ -167,15 +167,62 @@ def _parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentPars
         "--threads", type=_whole, default=1, metavar="N", help="per run (default: 1)"
     )
     sweep.add_argument("--out", type=Path, default=Path("runs/sweep"), metavar="DIR")
+    sweep.add_argument(
+        "--engine", default="local", help="local: this machine (default); ray: a Ray cluster"
+    )
+    sweep.add_argument(
+        "--address", metavar="HOST:PORT", help="of the Ray cluster; default: Ray on this machine"
+    )
+    sweep.add_argument("--dry-run", action="store_true", help="print the commands and stop")
+    sweep.add_argument(
+        "--slurm", type=Path, metavar="FILE", help="write a Slurm job-array script and stop"
+    )
     _add_settings(sweep)
+
+    report = command("report", "one HTML page of runs: curves, tests, embeddings", _report)
+    report.add_argument("dirs", type=Path, metavar="DIR", nargs="+", help="runs or folders of runs")
+    report.add_argument("--out", type=Path, default=Path("report.html"), metavar="FILE")
 
     doctor = command("doctor", "check the installation and say what is missing", _doctor)
     doctor.add_argument(
         "--bonus", type=Path, metavar="DIR", help="check the bonus of the run in DIR instead"
     )
+    paper = command("paper", "the tables and figures of the paper", _paper)
+    _add_paper_words(paper)
     command("envs", "list the environments", _envs)
     command("methods", "list the exploration methods", _methods)
     return parser, commands
+
+
+def _add_paper_words(paper: argparse.ArgumentParser) -> None:
+    words = paper.add_subparsers(dest="word", metavar="WORD")
+    paper.set_defaults(word="list", results=Path("results"))  # `emi paper` alone
+
+    def word(name: str, help: str, names: str | None = None) -> argparse.ArgumentParser:
+        made = words.add_parser(name, help=help, description=help, allow_abbrev=False)
+        if names is not None:
+            made.add_argument("names", metavar="NAME", nargs=names, help="of 'emi paper list'")
+        made.add_argument(
+            "--results", type=Path, default=Path("results"), metavar="DIR", help="default: results"
+        )
+        return made
+
+    word("list", "every table and figure, its question, and how much of it is there")
+    run = word("run", "train what a table or figure is made of", "+")
+    run.add_argument("--out", type=Path, metavar="DIR", help="default: runs/paper[_SCALE]")
+    run.add_argument("--scale", type=float, default=1.0, metavar="X", help="share of the steps")
+    run.add_argument("--seeds", metavar="0-4,7", help="of the grid's (default: all)")
+    run.add_argument("--missing", action="store_true", help="only what is not in --results")
+    run.add_argument("--jobs", type=_whole, metavar="N", help="runs at a time (default: cores)")
+    run.add_argument("--threads", type=_whole, default=1, metavar="N", help="per run (default: 1)")
+    run.add_argument("--engine", default="local", help="local or ray (default: local)")
+    run.add_argument("--address", help="of a Ray cluster")
+    collect = word("collect", "copy finished runs into results", "*")
+    collect.add_argument(
+        "--runs", type=Path, default=Path("runs/paper"), metavar="DIR", help="default: runs/paper"
+    )
+    draw = word("draw", "draw what is there and say what is missing (default: all)", "*")
+    draw.add_argument("--out", type=Path, metavar="DIR", help="default: RESULTS/figures")
 
 
 def _add_settings(parser: argparse.ArgumentParser) -> None:
@@ -272,7 +319,7 @@ def _watch(args: argparse.Namespace) -> int:
 
 
 def _sweep(args: argparse.Namespace) -> int:
-    from emi.experiment.sweep import parse_seeds, plan, sweep
+    from emi.experiment.sweep import dry_run, parse_seeds, plan, sweep, write_job_array
 
     cells = plan(
         args.out,
@@ -283,13 +330,63 @@ def _sweep(args: argparse.Namespace) -> int:
         threads=args.threads,
         overrides=args.settings,
     )
-    return sweep(cells, jobs=args.jobs)
+    if args.dry_run:
+        return dry_run(cells)
+    if args.slurm is not None:
+        return write_job_array(cells, args.slurm, jobs=args.jobs)
+    return sweep(cells, jobs=args.jobs, engine=args.engine, address=args.address)
+
+
+def _report(args: argparse.Namespace) -> int:
+    try:
+        from emi.report.page import write_page
+    except ModuleNotFoundError as error:
+        raise BadInputError(
+            f"emi report needs {error.name}: install it with pip install 'emi-rl[report]'"
+        ) from None
+    try:
+        out = write_page(args.dirs, args.out)
+    except (ValueError, OSError) as error:
+        raise BadInputError(str(error)) from None
+    print(f"{out}: {out.stat().st_size / 1e6:.1f} MB, open it in a browser")
+    return 0
 
 
 def _doctor(args: argparse.Namespace) -> int:
     from emi.experiment.doctor import examine, examine_bonus, report
 
     return report(examine()) if args.bonus is None else examine_bonus(args.bonus)
+
+
+def _paper(args: argparse.Namespace) -> int:
+    from emi.experiment.sweep import parse_seeds
+
+    try:
+        from emi.paper import commands
+    except ModuleNotFoundError as error:
+        raise BadInputError(
+            f"emi paper needs {error.name}: install it with pip install 'emi-rl[all]'"
+        ) from None
+    try:
+        if args.word == "list":
+            return commands.list_all(args.results)
+        if args.word == "collect":
+            return commands.collect(args.names, args.runs, args.results)
+        if args.word == "draw":
+            return commands.draw(args.names, args.results, args.out or args.results / "figures")
+        budget = commands.Budget(
+            jobs=args.jobs,
+            threads=args.threads,
+            engine=args.engine,
+            address=args.address,
+            scale=args.scale,
+            seeds=None if args.seeds is None else tuple(parse_seeds(args.seeds)),
+        )
+        out = args.out or commands.default_runs(args.scale)
+        lacking_in = args.results if args.missing else None
+        return commands.run(args.names, out, budget, lacking_in=lacking_in)
+    except ValueError as error:
+        raise BadInputError(str(error)) from None
 
 
 def _envs(args: argparse.Namespace) -> int:

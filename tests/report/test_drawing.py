@@ -9,6 +9,7 @@ from run_files import write_run
 
 from emi.report import curves
 from emi.report.__main__ import main
+from emi.report.load import load_runs
 
 
 @pytest.fixture
@@ -25,14 +26,15 @@ def results(tmp_path: Path) -> Path:
 
 
 def test_draw_writes_figure_and_table_in_the_papers_order(
-    results: Path, capsys: pytest.CaptureFixture[str]
+    results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     capsys.readouterr()
-    assert main(["draw", str(results)]) == 0
+    out = tmp_path / "out"
+    assert main(["draw", str(results), "--out", str(out)]) == 0
     names = ["learning_curves.png", "learning_curves.svg", "table.md"]
-    assert capsys.readouterr().out.split() == [str(results / name) for name in names]
-    assert (results / names[0]).read_bytes().startswith(b"\x89PNG")
-    table = (results / "table.md").read_text().splitlines()
+    assert capsys.readouterr().out.split() == [str(out / name) for name in names]
+    assert (out / names[0]).read_bytes().startswith(b"\x89PNG")
+    table = (out / "table.md").read_text().splitlines()
     assert table[0] == "**SparseHalfCheetah, 0.1M steps**"
     methods = [line.split(" | ")[0].removeprefix("| ") for line in table[4:]]
     assert methods == ["EMI", "EMI-D", "VIME", "TRPO"]
@@ -50,11 +52,11 @@ def test_drawing_twice_gives_the_same_bytes(results: Path, tmp_path: Path) -> No
 
 
 def test_a_panel_shows_seeds_mean_band_and_the_papers_value(
-    results: Path, monkeypatch: pytest.MonkeyPatch
+    results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     figures: list[Figure] = []
     monkeypatch.setattr(curves, "save_figure", lambda figure, stem: figures.append(figure) or [])
-    main(["draw", str(results)])
+    main(["draw", str(results), "--out", str(tmp_path / "out")])
     panels = figures[0].axes
     assert [panel.get_title() for panel in panels] == [
         "EMI, 3 seeds",
@@ -73,8 +75,34 @@ def test_a_panel_shows_seeds_mean_band_and_the_papers_value(
     assert panels[0].get_ylim() == panels[3].get_ylim()
 
 
+def test_long_curves_are_thinned_and_keep_their_end() -> None:
+    curve = np.arange(1_003.0)[None]
+    thinned = curves.thin(curve, most=200)
+    assert thinned.shape == (1, 167)  # six neighbours each
+    assert thinned[0, 0] == 1 + 2.5  # the first one did not fill a point
+    assert thinned[0, -1] == (997 + 1002) / 2
+    np.testing.assert_array_equal(curves.thin(curve[:, :200], most=200), curve[:, :200])
+
+
+def test_six_panels_stand_in_three_columns(
+    results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    figures: list[Figure] = []
+    monkeypatch.setattr(curves, "save_figure", lambda figure, stem: figures.append(figure) or [])
+    runs = load_runs(results)[:3]
+    panels = [curves.Panel(f"variant {k}", runs) for k in range(6)]
+    curves.draw_learning_curves({"task": panels}, tmp_path / "x", title="SCALED: a note")
+    grid = figures[0].axes[5].get_subplotspec()
+    assert grid is not None
+    assert (grid.rowspan.start, grid.colspan.start) == (1, 2)
+    assert figures[0].get_suptitle() == "SCALED: a note"
+    (legend,) = figures[0].legends
+    texts = [text.get_text() for text in legend.get_texts()]
+    assert texts == ["mean", "95 % bootstrap interval", "one seed"]  # the paper has no value here
+
+
 def test_errors_are_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["draw", str(tmp_path / "nowhere")]) == 2
+    assert main(["draw", str(tmp_path / "nowhere"), "--out", str(tmp_path)]) == 2
     error = capsys.readouterr().err
     assert error.startswith("emi.report: no runs below ")
     assert error.count("\n") == 1

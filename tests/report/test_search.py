@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from run_files import write_run
 
-from emi.report.__main__ import main
 from emi.report.load import load_runs
 from emi.report.search import chosen, search_table, trials
 
@@ -48,11 +47,3 @@ def test_unequal_budgets_are_refused(tmp_path: Path) -> None:
     cell(tmp_path, "rnd", 0.1, [0.0] * 20)
     with pytest.raises(ValueError, match="rnd and icm were searched with different"):
         trials(load_runs(tmp_path))
-
-
-def test_the_command_writes_the_table(tmp_path: Path) -> None:
-    cell(tmp_path / "a", "icm", 0.1, [2.0] * 20)
-    cell(tmp_path / "b", "icm", 0.01, [0.0] * 20)
-    out = tmp_path / "search.md"
-    assert main(["search", str(tmp_path / "a"), str(tmp_path / "b"), "--out", str(out)]) == 0
-    assert out.read_text().endswith("| ICM | 0.0 (0%) | **2.0 (100%)** |\n")

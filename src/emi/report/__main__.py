@@ -1,21 +1,21 @@
-"""Commit finished runs, rebuild figure and table from committed ones, draw what a run explored.
+"""Commit finished runs; figure and table of any runs; a picture of what a run explored.
 
 python -m emi.report collect RUN… --into results/sparse_half_cheetah
-python -m emi.report draw results/sparse_half_cheetah
-python -m emi.report search results/search_eta_* --out results/coefficient_search.md
+python -m emi.report draw runs/sweep --out DIR
 python -m emi.report embedding RUN --out DIR
+
+The figures and tables of results/ are drawn with `emi paper draw`.
 """
 
 import argparse
 import sys
 from pathlib import Path
 
-from emi.report.curves import draw_learning_curves
+from emi.report.curves import draw_learning_curves, method_panel
 from emi.report.embedding import draw_embedding, draw_error_model
 from emi.report.load import Run, collect, load_runs
 from emi.report.paper_values import METHOD_ORDER, in_millions
-from emi.report.search import search_table
-from emi.report.tables import return_table
+from emi.report.tables import return_table, summarise_method
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -29,28 +29,21 @@ def main(arguments: list[str] | None = None) -> int:
     to_collect.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="a run directory")
     to_collect.add_argument("--into", required=True, type=Path, metavar="results/EXPERIMENT")
     to_draw = commands.add_parser("draw", help="write learning_curves.png, .svg and table.md")
-    to_draw.add_argument("experiment", type=Path, metavar="results/EXPERIMENT")
-    to_draw.add_argument("--out", type=Path, metavar="DIR", help="default: the experiment's folder")
-    to_search = commands.add_parser("search", help="table of a search for the coefficient")
-    to_search.add_argument("experiments", nargs="+", type=Path, metavar="results/EXPERIMENT")
-    to_search.add_argument("--out", required=True, type=Path, metavar="FILE")
+    to_draw.add_argument("runs", type=Path, metavar="RUNS", help="a folder of runs")
+    to_draw.add_argument("--out", required=True, type=Path, metavar="DIR")
     to_embed = commands.add_parser(
         "embedding", help="write embedding.png, error_model.png and their .svg"
     )
     to_embed.add_argument("run", type=Path, metavar="RUN", help="a run directory")
-    to_embed.add_argument("--out", type=Path, metavar="DIR", help="default: the run's folder")
+    to_embed.add_argument("--out", required=True, type=Path, metavar="DIR")
     options = parser.parse_args(arguments)
     try:
         if options.command == "collect":
             written = collect(options.runs, options.into)
-        elif options.command == "search":
-            runs = [run for folder in options.experiments for run in load_runs(folder)]
-            options.out.write_text(search_table(runs), encoding="utf-8")
-            written = [options.out]
         elif options.command == "embedding":
-            written = embedding(options.run, options.out or options.run)
+            written = embedding(options.run, options.out)
         else:
-            written = draw(options.experiment, options.out or options.experiment)
+            written = draw(options.runs, options.out)
     except (ValueError, OSError) as error:
         print(f"emi.report: {error}", file=sys.stderr)
         return 2
@@ -59,18 +52,22 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def draw(experiment: Path, out: Path) -> list[Path]:
-    """Figure and table of all runs below `experiment`, written into `out`."""
-    grid = by_env_and_method(load_runs(experiment))
+def draw(root: Path, out: Path) -> list[Path]:
+    """Figure and table of all runs below `root`, written into `out`."""
+    grid = by_env_and_method(load_runs(root))
     out.mkdir(parents=True, exist_ok=True)
     table = out / "table.md"
     parts = []
     for env, methods in grid.items():
         lengths = sorted({run.steps for runs in methods.values() for run in runs})
         steps = " and ".join(map(in_millions, lengths))
-        parts.append(f"**{env}, {steps} steps**\n\n{return_table(env, methods)}")
+        rows = [summarise_method(runs) for runs in methods.values()]
+        parts.append(f"**{env}, {steps} steps**\n\n{return_table(rows)}")
     table.write_text("\n".join(parts), encoding="utf-8")
-    return [*draw_learning_curves(grid, out / "learning_curves"), table]
+    panels = {
+        env: [method_panel(runs) for runs in methods.values()] for env, methods in grid.items()
+    }
+    return [*draw_learning_curves(panels, out / "learning_curves"), table]
 
 
 def embedding(run: Path, out: Path) -> list[Path]:

@@ -1,9 +1,12 @@
-"""The learning-curve figure: one panel per method, every seed visible, the paper's value dashed."""
+"""Curves over training: one panel per method, every seed visible, the paper's value dashed."""
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 
 import matplotlib as mpl
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -13,57 +16,81 @@ from matplotlib.patheffects import withStroke
 
 from emi.report.load import Run
 from emi.report.paper_values import PAPER, TITLES, PaperValues, in_millions
-from emi.report.statistics import bootstrap_band, on_common_steps
+from emi.report.statistics import Array, bootstrap_band, on_common_steps
 
 BLUE, ORANGE, GREY = "#0072B2", "#D55E00", "#555555"  # of Okabe and Ito's colour-blind safe set
 PANEL_INCHES = (3.0, 2.9)
 MOST_COLUMNS = 4
+MOST_POINTS = 200  # of a curve; where there are more iterations, neighbours are averaged
 
 
-def draw_learning_curves(grid: dict[str, dict[str, list[Run]]], stem: Path) -> list[Path]:
-    """Writes `stem`.png and `stem`.svg: a panel per method, new rows for each environment."""
-    columns = min(MOST_COLUMNS, max(len(methods) for methods in grid.values()))
-    rows = [-(-len(methods) // columns) for methods in grid.values()]
-    figure = Figure(
-        figsize=(PANEL_INCHES[0] * columns, PANEL_INCHES[1] * sum(rows)), layout="constrained"
-    )
-    FigureCanvasAgg(figure)
-    for above, (env, methods) in zip(accumulate([0, *rows]), grid.items(), strict=False):
+@dataclass(frozen=True)
+class Panel:
+    """Runs of one method or variant, and what the paper has for it."""
+
+    title: str
+    runs: Sequence[Run]
+    paper: float | None = None
+    paper_steps: int | None = None  # after which the paper's value was taken
+    metric: str = "return_mean"
+    meaning: str = "return"
+
+
+def method_panel(runs: Sequence[Run]) -> Panel:
+    """The returns of a method, beside its number in the paper's Table 1 where it has one."""
+    method, paper = runs[0].method, PAPER.get(runs[0].env, PaperValues())
+    return Panel(TITLES.get(method, method), runs, paper.returns.get(method), paper.steps)
+
+
+def draw_learning_curves(
+    rows: Mapping[str, Sequence[Panel]], stem: Path, *, title: str = ""
+) -> list[Path]:
+    """Writes `stem`.png and `stem`.svg: a panel each, new rows for each key, the y axes shared."""
+    most = max(map(len, rows.values()))
+    columns = -(-most // -(-most // MOST_COLUMNS))  # six panels as three and three
+    heights = [-(-len(panels) // columns) for panels in rows.values()]
+    height = PANEL_INCHES[1] * sum(heights) + (0.4 if title else 0)
+    figure = new_figure(PANEL_INCHES[0] * max(columns, 2), height, title)
+    for above, (name, panels) in zip(accumulate([0, *heights]), rows.items(), strict=False):
         first = None
-        for place, (method, runs) in enumerate(methods.items()):
+        for place, content in enumerate(panels):
             index = above * columns + place + 1
-            panel = figure.add_subplot(sum(rows), columns, index, sharey=first)
+            panel = figure.add_subplot(sum(heights), columns, index, sharey=first)
             first = first or panel
-            _draw_panel(panel, runs, PAPER.get(env, PaperValues()), method)
-            plural = "" if len(runs) == 1 else "s"
-            panel.set_title(f"{TITLES.get(method, method)}, {len(runs)} seed{plural}", fontsize=10)
+            draw_panel(panel, content)
             if place % columns == 0:
-                panel.set_ylabel(f"{env}\nreturn")
+                panel.set_ylabel(f"{name}\n{content.meaning}")
             else:
                 panel.tick_params(labelleft=False)
-    _add_legend(figure)
+    papers = any(content.paper is not None for panels in rows.values() for content in panels)
+    add_legend(figure, paper="paper" if papers else "")
     return save_figure(figure, stem)
 
 
-def _draw_panel(panel: Axes, runs: list[Run], paper: PaperValues, method: str) -> None:
-    steps, returns = on_common_steps(
-        [run.metrics["steps"] for run in runs], [run.metrics["return_mean"] for run in runs]
+def new_figure(width: float, height: float, title: str = "") -> Figure:
+    """A figure of so many inches that knows how to become a file."""
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    if title:
+        figure.suptitle(title, fontsize=10)
+    return figure
+
+
+def draw_panel(panel: Axes, content: Panel) -> None:
+    """The seeds, their mean and its band over environment steps, the paper's value dashed."""
+    steps, values = on_common_steps(
+        [run.metrics["steps"] for run in content.runs],
+        [run.metrics[content.metric] for run in content.runs],
     )
-    millions = steps / 1e6
-    for curve in returns:
-        panel.plot(millions, curve, color=GREY, linewidth=0.5, alpha=0.6)
-    low, high = bootstrap_band(returns)
-    panel.fill_between(millions, low, high, color=BLUE, alpha=0.2, linewidth=0)
-    panel.plot(millions, returns.mean(axis=0), color=BLUE, linewidth=1.8)
-    if method in paper.returns:
-        value = paper.returns[method]
+    draw_band(panel, thin(steps) / 1e6, thin(values))
+    if content.paper is not None:
         # What was reached after more steps than are drawn must not be taken for these.
-        later = paper.steps is not None and steps[-1] < paper.steps
-        when = f", at {in_millions(paper.steps)} steps" if paper.steps and later else ""
-        panel.axhline(value, color=ORANGE, linestyle="--", linewidth=1.2)
+        at = content.paper_steps
+        when = f", at {in_millions(at)} steps" if at is not None and steps[-1] < at else ""
+        panel.axhline(content.paper, color=ORANGE, linestyle="--", linewidth=1.2)
         panel.annotate(
-            f"paper {value:g}{when}",
-            xy=(0.02, value),
+            f"paper {content.paper:g}{when}",
+            xy=(0.02, content.paper),
             xycoords=("axes fraction", "data"),
             xytext=(0, 3),
             textcoords="offset points",
@@ -71,18 +98,42 @@ def _draw_panel(panel: Axes, runs: list[Run], paper: PaperValues, method: str) -
             fontsize=8,
             path_effects=[withStroke(linewidth=2.5, foreground="white")],
         )
+    plural = "" if len(content.runs) == 1 else "s"
+    panel.set_title(f"{content.title}, {len(content.runs)} seed{plural}", fontsize=10)
     panel.set_xlabel("environment steps (M)")
-    panel.set_xlim(0, millions[-1])
+    panel.set_xlim(0, steps[-1] / 1e6)
+
+
+def draw_band(panel: Axes, x: Array, values: Array) -> None:
+    """Curves [runs, time] over x [time]: each thin, their mean thick, its 95 % band shaded."""
+    for curve in values:
+        panel.plot(x, curve, color=GREY, linewidth=0.5, alpha=0.6)
+    low, high = bootstrap_band(values)
+    panel.fill_between(x, low, high, color=BLUE, alpha=0.2, linewidth=0)
+    panel.plot(x, values.mean(axis=0), color=BLUE, linewidth=1.8)
     panel.spines[["top", "right"]].set_visible(False)
 
 
-def _add_legend(figure: Figure) -> None:
+def thin(values: Array, most: int = MOST_POINTS) -> Array:
+    """[..., time] to [..., ≤ most]: means of neighbours, equally many for every point.
+
+    What does not fill a last point is left out at the beginning, so that the end is kept.
+    """
+    width = -(-values.shape[-1] // most)
+    count = values.shape[-1] // width
+    kept = values[..., values.shape[-1] - count * width :]
+    return np.asarray(kept.reshape(*values.shape[:-1], count, width).mean(axis=-1))
+
+
+def add_legend(figure: Figure, *, paper: str) -> None:
+    """What the lines of `draw_band` mean, and the dashed one, where there is any."""
     meanings = {
         "mean": Line2D([], [], color=BLUE, linewidth=1.8),
         "95 % bootstrap interval": Patch(color=BLUE, alpha=0.2, linewidth=0),
         "one seed": Line2D([], [], color=GREY, linewidth=0.8),
-        "paper": Line2D([], [], color=ORANGE, linestyle="--", linewidth=1.2),
     }
+    if paper:
+        meanings[paper] = Line2D([], [], color=ORANGE, linestyle="--", linewidth=1.2)
     figure.legend(
         meanings.values(),
         meanings.keys(),
@@ -94,7 +145,9 @@ def _add_legend(figure: Figure) -> None:
 
 
 def save_figure(figure: Figure, stem: Path) -> list[Path]:
-    png, svg = stem.with_suffix(".png"), stem.with_suffix(".svg")
+    """Writes `stem`.png and `stem`.svg; the same figure gives the same bytes."""
+    png, svg = (stem.with_name(f"{stem.name}.{kind}") for kind in ("png", "svg"))
+    stem.parent.mkdir(parents=True, exist_ok=True)
     # Without a date and with a fixed salt for ids, the same runs give the same bytes.
     figure.savefig(png, dpi=150, metadata={"Software": None})
     with mpl.rc_context({"svg.hashsalt": "emi", "svg.fonttype": "none"}):

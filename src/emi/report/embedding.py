@@ -43,10 +43,11 @@ class Episode(NamedTuple):
         return f"one episode, {steps} up to the end of the sample"
 
 
-def draw_embedding(run_directory: Path, stem: Path) -> list[Path]:
+def draw_embedding(run_directory: Path, stem: Path, *, note: str = "") -> list[Path]:
     """Writes `stem`.png and `stem`.svg: states in φ-space by time, and one episode as a path.
 
     Beside it, for images, numbered frames along the path; for vectors, the states by their bonus.
+    A `note` stands in the title.
     """
     run, sample = read_sample(run_directory)
     clock = sample["clock"]
@@ -55,7 +56,7 @@ def draw_embedding(run_directory: Path, stem: Path) -> list[Path]:
     figure = Figure(figsize=(10, 4.6), layout="constrained")
     FigureCanvasAgg(figure)
     what = f"{len(points):,} states of the last batch; the line is {episode.describe()}"
-    figure.suptitle(f"{_title(run)}\n{what}", fontsize=10)
+    figure.suptitle(_title(run, what, note), fontsize=10)
     left, right = figure.subfigures(1, 2, squeeze=False)[0]
     by_time = left.subplots()
     _draw_states(by_time, points, clock, "step of the episode", percentiles=(0, 100))
@@ -82,10 +83,10 @@ def draw_embedding(run_directory: Path, stem: Path) -> list[Path]:
     return save_figure(figure, stem)
 
 
-def draw_error_model(run_directory: Path, stem: Path) -> list[Path]:
+def draw_error_model(run_directory: Path, stem: Path, *, note: str = "") -> list[Path]:
     """Writes `stem`.png and `stem`.svg: ‖S(s, a)‖ over one episode, its five highest peaks marked.
 
-    For images, s above s' of each peak.
+    For images, s above s' of each peak. A `note` stands in the title.
     """
     run, sample = read_sample(run_directory)
     episode = choose_episode(path_rows(sample))
@@ -94,7 +95,8 @@ def draw_error_model(run_directory: Path, stem: Path) -> list[Path]:
     marked = peaks(norm, len(PEAK_COLOURS), apart=max(2, len(norm) // PEAKS_APART))
     figure = Figure(figsize=(8, 6.4 if "frame" in sample else 3.4), layout="constrained")
     FigureCanvasAgg(figure)
-    figure.suptitle(f"{_title(run)}\nthe error model in {episode.describe()}", fontsize=10)
+    what = f"the error model in {episode.describe()}"
+    figure.suptitle(_title(run, what, note), fontsize=10)
     above: Figure | SubFigure = figure
     if "frame" in sample:
         above, below = figure.subfigures(2, 1, squeeze=False, height_ratios=(1, 1.1))[:, 0]
@@ -205,9 +207,11 @@ def plane(phi: Array, clock: IntArray) -> tuple[Array, tuple[str, str]]:
     return centred @ (directions[:2] * signs[:, None]).T, (names[0], names[1])
 
 
-def _title(run: Run) -> str:
+def _title(run: Run, what: str, note: str) -> str:
     method = TITLES.get(run.method, run.method)
-    return f"{run.env}, {method}, seed {run.seed}, {run.metrics['steps'][-1]:,.0f} steps"
+    steps = f"{run.metrics['steps'][-1]:,.0f} steps"
+    lines = [f"{run.env}, {method}, seed {run.seed}, {steps}", what, note]
+    return "\n".join(line for line in lines if line)
 
 
 def _draw_states(

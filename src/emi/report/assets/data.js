@@ -1,0 +1,85 @@
+// Data: what the page carries, turned back into arrays. Gives: report, bytes, quantised,
+// stepCounts, decodedSample, framePixels.
+
+const report = JSON.parse(document.getElementById("data").textContent);
+
+function bytes(base64) {
+  const text = atob(base64);
+  const array = new Uint8Array(text.length);
+  for (let i = 0; i < text.length; i++) array[i] = text.charCodeAt(i);
+  return array;
+}
+
+// The inverse of page_encoding.quantised: the highest code stands for "no value".
+function quantised(packed) {
+  const codes = new Uint16Array(bytes(packed.codes).buffer);
+  const scale = (packed.high - packed.low) / 65534;
+  return Float64Array.from(codes, (code) => (code === 65535 ? NaN : packed.low + code * scale));
+}
+
+function stepCounts(packed) {
+  if (packed.values !== undefined) return new Float64Array(bytes(packed.values).buffer);
+  return Float64Array.from({ length: packed.count }, (_, i) => packed.first + i * packed.by);
+}
+
+// Curves and samples are decoded when first looked at, and kept.
+function once(make) {
+  const kept = new Map();
+  return (key) => {
+    if (!kept.has(key)) kept.set(key, make(key));
+    return kept.get(key);
+  };
+}
+
+const decodedSample = once((number) => {
+  const packed = report.samples[number];
+  const floats = (text) => new Float32Array(bytes(text).buffer);
+  return {
+    ...packed,
+    x: quantised(packed.x),
+    y: quantised(packed.y),
+    step: new Uint32Array(bytes(packed.step).buffer),
+    bonus: floats(packed.bonus),
+    return: floats(packed.return),
+    error: floats(packed.error),
+    frames: packed.frames && {
+      ...packed.frames,
+      here: new Uint32Array(bytes(packed.frames.here).buffer),
+      next: new Uint32Array(bytes(packed.frames.next).buffer),
+    },
+  };
+});
+
+// Frames come in deflated pieces; only the piece that holds a wanted frame is ever inflated.
+const framePieces = once((number) => document.getElementById(`frames-${number}`).textContent.split("\n"));
+
+const inflatedPiece = once((key) => {
+  const [sample, piece] = key.split(":").map(Number);
+  const packed = bytes(framePieces(sample)[piece]);
+  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
+  return new Response(stream).arrayBuffer();
+});
+
+// The pixels of one frame as ImageData, grey or in colours.
+async function framePixels(number, index) {
+  const { width, height, channels, perPiece } = report.samples[number].frames;
+  const piece = await inflatedPiece(`${number}:${Math.floor(index / perPiece)}`);
+  const size = width * height * channels;
+  const raw = new Uint8Array(piece, (index % perPiece) * size, size);
+  const image = new ImageData(width, height);
+  for (let i = 0; i < width * height; i++) {
+    for (let c = 0; c < 3; c++) image.data[4 * i + c] = raw[i * channels + (channels === 3 ? c : 0)];
+    image.data[4 * i + 3] = 255;
+  }
+  return image;
+}
+
+// Draws a frame once it is there, unless the canvas has been asked for another meanwhile.
+async function showFrame(canvas, number, index) {
+  canvas.dataset.frame = `${number}:${index}`;
+  const image = await framePixels(number, index);
+  if (canvas.dataset.frame !== `${number}:${index}`) return;
+  canvas.width = image.width;
+  canvas.height = image.height;
+  canvas.getContext("2d").putImageData(image, 0, 0);
+}

@@ -1,0 +1,169 @@
+// Drawing: elements, numbers as text, scales, colours. Used by every part of the page.
+
+const byId = (name) => document.getElementById(name);
+
+function fill(element, attributes, children) {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name === "style") Object.assign(element.style, value); // the policy forbids style attributes
+    else if (value !== undefined && value !== false) element.setAttribute(name, value === true ? "" : value);
+  }
+  element.append(...children.filter((child) => child !== null && child !== undefined));
+  return element;
+}
+const html = (tag, attributes = {}, ...children) => fill(document.createElement(tag), attributes, children);
+// Taken from an element, since the name of the namespace would be an address in the page.
+const SVG = byId("svg").namespaceURI;
+const svg = (tag, attributes = {}, ...children) =>
+  fill(document.createElementNS(SVG, tag), attributes, children);
+
+function options(select, choices) {
+  select.replaceChildren(...choices.map(([value, text]) => html("option", { value }, text)));
+}
+
+// A number as people read it: four digits, or the decimals asked for.
+function written(value, decimals = null) {
+  if (value === null || value === undefined || Number.isNaN(value)) return "–";
+  if (decimals !== null) return minus(value.toFixed(decimals));
+  const size = Math.abs(value);
+  if (size !== 0 && (size < 1e-3 || size >= 1e6)) return minus(value.toExponential(2));
+  return minus(String(Number(value.toPrecision(4))));
+}
+const minus = (text) => (Number(text) === 0 ? text.replace("-", "") : text.replace("-", "−"));
+const whole = (value) => Math.round(value).toLocaleString("en");
+
+function stepText(steps) {
+  if (steps >= 1e6) return `${Number((steps / 1e6).toPrecision(3))}M`;
+  if (steps >= 1e4) return `${Number((steps / 1e3).toPrecision(3))}k`;
+  return whole(steps);
+}
+const plural = (count, word) => `${whole(count)} ${word}${count === 1 ? "" : "s"}`;
+
+// Round numbers that cover [low, high], about `count` of them.
+function ticks(low, high, count) {
+  if (!(high > low)) return [low];
+  const raw = (high - low) / count;
+  const power = 10 ** Math.floor(Math.log10(raw));
+  const step = [1, 2, 5, 10].find((m) => m * power >= raw * 0.999) * power;
+  const found = [];
+  for (let i = Math.ceil(low / step - 1e-9); i * step <= high + step * 1e-9; i++) found.push(i * step + 0); // no −0
+  return found;
+}
+
+// Labels of one axis get the same number of decimals.
+function tickTexts(values) {
+  const step = values.length > 1 ? values[1] - values[0] : 1;
+  const size = Math.max(...values.map(Math.abs));
+  if (size >= 1e5 || (size > 0 && size < 1e-3)) return values.map((value) => minus(String(Number(value.toPrecision(3)))));
+  const decimals = Math.max(0, -Math.floor(Math.log10(step) + 1e-9));
+  return values.map((value) => minus(value.toFixed(decimals)));
+}
+
+function extent(arrays, start = [Infinity, -Infinity]) {
+  let [low, high] = start;
+  for (const array of arrays) {
+    for (const value of array) {
+      if (value < low) low = value;
+      if (value > high) high = value;
+    }
+  }
+  if (!(high >= low)) return [0, 1];
+  return high > low ? [low, high] : [low - (low ? Math.abs(low) / 2 : 0), high + (Math.abs(high) / 2 || 1)];
+}
+
+const colourOf = (label) => `var(--c${report.colours[label] % 9})`;
+// Beyond nine colours the dashes tell lines apart.
+const dashOf = (label) => ["none", "6 3", "2 3", "8 3 2 3"][Math.floor(report.colours[label] / 9) % 4];
+
+// What a variable of the style sheet is now, as a canvas needs it.
+const probe = document.body.appendChild(html("span", { hidden: true }));
+function ink(name) {
+  probe.style.color = `var(--${name})`;
+  return getComputedStyle(probe).color;
+}
+const isDark = () => {
+  const [r, g, b] = ink("ground").match(/[\d.]+/g).map(Number);
+  return r + g + b < 382;
+};
+
+// Viridis: equal steps of value look equal, also without colour vision. Its darkest part is left
+// out on a dark ground, its palest on a light one.
+const VIRIDIS = ["440154", "482475", "414487", "355f8d", "2a788e", "21918c", "22a884", "44bf70", "7ad151", "bddf26", "fde725"]
+  .map((hex) => [0, 2, 4].map((at) => parseInt(hex.slice(at, at + 2), 16)));
+function sequential(share, dark) {
+  const place = (dark ? 0.14 + 0.86 * share : 0.92 * share) * (VIRIDIS.length - 1);
+  const at = Math.min(Math.floor(place), VIRIDIS.length - 2);
+  const mix = VIRIDIS[at].map((low, c) => Math.round(low + (VIRIDIS[at + 1][c] - low) * (place - at)));
+  return `rgb(${mix.join(" ")})`;
+}
+
+// Axes of a chart in SVG. Returns the element and the two scales.
+function chart({ width, height, x, y, xName, yName, xText = tickTexts, label, compact = false }) {
+  const room = { left: compact ? 42 : 58, right: 12, top: 10, bottom: compact ? 24 : 42 };
+  const inner = { width: width - room.left - room.right, height: height - room.top - room.bottom };
+  const scale = {
+    x: (value) => room.left + ((value - x[0]) / (x[1] - x[0])) * inner.width,
+    y: (value) => room.top + (1 - (value - y[0]) / (y[1] - y[0])) * inner.height,
+    toX: (pixel) => x[0] + ((pixel - room.left) / inner.width) * (x[1] - x[0]),
+  };
+  const root = svg("svg", { class: "chart", viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label });
+  const yTicks = ticks(y[0], y[1], compact ? 3 : 6);
+  tickTexts(yTicks).forEach((text, i) => {
+    const at = scale.y(yTicks[i]);
+    root.append(
+      svg("line", { class: "gridline", x1: room.left, x2: width - room.right, y1: at, y2: at }),
+      svg("text", { x: room.left - 8, y: at + 4, "text-anchor": "end" }, text),
+    );
+  });
+  const xTicks = ticks(x[0], x[1], Math.max(compact ? 2 : 3, Math.floor(inner.width / 100)));
+  xText(xTicks).forEach((text, i) => {
+    root.append(svg("text", { x: scale.x(xTicks[i]), y: height - room.bottom + 18, "text-anchor": "middle" }, text));
+  });
+  root.append(svg("line", { class: "axis", x1: room.left, x2: width - room.right, y1: height - room.bottom, y2: height - room.bottom }));
+  if (xName) root.append(svg("text", { class: "axis-name", x: room.left + inner.width / 2, y: height - 4, "text-anchor": "middle" }, xName));
+  if (yName) {
+    const at = `translate(14 ${room.top + inner.height / 2}) rotate(-90)`;
+    root.append(svg("text", { class: "axis-name", transform: at, "text-anchor": "middle" }, yName));
+  }
+  return { root, scale, room, inner };
+}
+
+// The path of a line; where there is no value it is broken.
+function linePath(xs, ys, scale) {
+  let path = "";
+  let pen = false;
+  for (let i = 0; i < xs.length; i++) {
+    if (Number.isNaN(ys[i])) { pen = false; continue; }
+    path += `${pen ? "L" : "M"}${scale.x(xs[i]).toFixed(1)} ${scale.y(ys[i]).toFixed(1)}`;
+    pen = true;
+  }
+  return path;
+}
+
+function bandPath(xs, low, high, scale) {
+  const points = [];
+  for (let i = 0; i < xs.length; i++) points.push(`${scale.x(xs[i]).toFixed(1)} ${scale.y(high[i]).toFixed(1)}`);
+  for (let i = xs.length - 1; i >= 0; i--) points.push(`${scale.x(xs[i]).toFixed(1)} ${scale.y(low[i]).toFixed(1)}`);
+  return `M${points.join("L")}Z`;
+}
+
+// Index of the value in ascending `xs` that is nearest to `value`.
+function nearest(xs, value) {
+  let low = 0;
+  let high = xs.length - 1;
+  while (high - low > 1) {
+    const middle = (low + high) >> 1;
+    if (xs[middle] < value) low = middle;
+    else high = middle;
+  }
+  return value - xs[low] <= xs[high] - value ? low : high;
+}
+
+// Calls back when the element's width has changed, once per frame at most.
+function onResize(element, draw) {
+  let width = 0;
+  new ResizeObserver(() => {
+    if (Math.abs(element.clientWidth - width) < 1) return;
+    width = element.clientWidth;
+    requestAnimationFrame(draw);
+  }).observe(element);
+}

@@ -1,0 +1,404 @@
+"""Everything the page shows, as plain values ready for JSON: runs, groups of runs, comparisons.
+
+A group is what one line and one row stand for: the runs of one method in one environment that
+differ only in their seed. The same method with other settings is another group.
+"""
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from emi.report.comparison import (
+    holm,
+    probability_of_improvement,
+    probability_of_improvement_interval,
+    welch,
+)
+from emi.report.first_reward import first_reward, median_first_reward
+from emi.report.load import Run, load_run
+from emi.report.page_encoding import evenly, quantised
+from emi.report.page_privacy import clean, private_words, public_config, public_starts
+from emi.report.paper_values import METHOD_ORDER, PAPER, TITLES, PaperValues, in_millions
+from emi.report.statistics import (
+    Array,
+    bootstrap_band,
+    bootstrap_interval,
+    interquartile_mean,
+    on_common_steps,
+    stratified_bootstrap,
+    wilson_interval,
+)
+from emi.report.tables import LAST_ITERATIONS
+
+# What a curve can show, by column of metrics.csv.
+MEASURES = {
+    "return_mean": "mean return",
+    "return_max": "best return",
+    "bonus_mean": "mean bonus",
+}
+MOST_POINTS = 500  # of a curve: more than that many a screen shows as a smear
+# Two runs that differ only in these are the same experiment.
+NOT_SETTINGS = {"seed", "threads", "device"}
+MOST_NAMED_SETTINGS = 3  # in the name of a group; beyond, its number has to do
+
+
+@dataclass(frozen=True)
+class Found:
+    """A run and where it stood."""
+
+    directory: Path
+    place: str  # below what the user gave, for readers of the page
+    run: Run
+    private: frozenset[str]  # names of people and hosts that its files mention
+
+    @property
+    def settings(self) -> str:
+        rest = {key: value for key, value in self.run.config.items() if key not in NOT_SETTINGS}
+        return json.dumps(rest, sort_keys=True)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs that differ only in their seed, under one name."""
+
+    label: str
+    members: tuple[Found, ...]
+
+    @property
+    def method(self) -> str:
+        return self.members[0].run.method
+
+
+def find_runs(roots: Sequence[Path]) -> list[Found]:
+    """All runs in and below these folders, each once, by environment, method, seed and place."""
+    found: dict[Path, Found] = {}
+    for root in roots:
+        if not root.exists():
+            raise ValueError(f"there is no {root}: give the folder of a run, a sweep or results")
+        directories = sorted({path.parent for path in root.rglob("metrics.csv*")})
+        if not directories:
+            raise ValueError(f"no runs in {root}: give a folder that holds metrics.csv files")
+        for directory in directories:
+            found.setdefault(directory.resolve(), _read(root, directory))
+    return sorted(
+        found.values(), key=lambda f: (f.run.env, _order(f.run.method), f.run.seed, f.place)
+    )
+
+
+def _read(root: Path, directory: Path) -> Found:
+    try:
+        run = load_run(directory)
+        _ = run.finished  # reads what a config of ours always has
+    except (OSError, KeyError, TypeError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(
+            f"{directory} cannot be read as a run ({reason}): repair it or leave it out"
+        ) from None
+    private = private_words(run.provenance, run.config, str(directory.resolve()))
+    # Where a folder lies on this machine is nobody's business; what was typed is not absolute.
+    start = Path(root.name) if root.is_absolute() or ".." in root.parts else root
+    place = clean((start / directory.relative_to(root)).as_posix(), private)
+    return Found(directory, place, run, private)
+
+
+def _order(method: str) -> tuple[int, str]:
+    known = METHOD_ORDER.index(method) if method in METHOD_ORDER else len(METHOD_ORDER)
+    return known, method
+
+
+def group_runs(found: Iterable[Found]) -> tuple[dict[str, list[Group]], list[str]]:
+    """Groups by environment in the paper's order, and remarks about runs that were left out."""
+    remarks: list[str] = []
+    cells: dict[tuple[str, str], dict[str, list[Found]]] = {}
+    for one in found:
+        variants = cells.setdefault((one.run.env, one.run.method), {})
+        variants.setdefault(one.settings, []).append(one)
+    groups: dict[str, list[Group]] = {}
+    for (env, method), variants in cells.items():
+        title = TITLES.get(method, method)
+        names = _variant_names([members[0] for members in variants.values()])
+        for name, members in zip(names, variants.values(), strict=True):
+            label = f"{title} ({name})" if name else title
+            groups.setdefault(env, []).extend(_split_repeats(label, members, remarks))
+    return groups, remarks
+
+
+def _variant_names(variants: Sequence[Found]) -> list[str]:
+    """What tells one method's settings apart: `eta=0.1`; empty when there is one variant."""
+    if len(variants) == 1:
+        return [""]
+    configs = [public_config(variant.run.config, variant.private) for variant in variants]
+    keys = [
+        key
+        for key in dict.fromkeys(key for config in configs for key in config)
+        if key not in NOT_SETTINGS and len({json.dumps(c.get(key)) for c in configs}) > 1
+    ]
+    if not 0 < len(keys) <= MOST_NAMED_SETTINGS:
+        return [f"settings {number}" for number in range(1, len(variants) + 1)]
+    return [", ".join(_setting(key, c.get(key)) for key in keys) for c in configs]
+
+
+def _setting(key: str, value: Any) -> str:
+    if key == "steps":
+        return f"{in_millions(value)} steps"
+    text = f"{value:g}" if isinstance(value, float) else json.dumps(value).strip('"')
+    return f"{key.rpartition('.')[2]}={text}"
+
+
+def _split_repeats(label: str, members: list[Found], remarks: list[str]) -> list[Group]:
+    """One group; one per folder when a seed was run twice: repeats are not independent seeds."""
+    kept: list[Found] = []
+    for one in members:
+        if any(one.run.seed == o.run.seed and _same_metrics(one.run, o.run) for o in kept):
+            remarks.append(f"{one.place} is a copy of a run that is shown.")
+        else:
+            kept.append(one)
+    if len({one.run.seed for one in kept}) == len(kept):
+        return [Group(label, tuple(kept))]
+    remarks.append(f"{label} has seeds that were run more than once; they are kept apart.")
+    folders: dict[tuple[str, ...], list[Found]] = {}
+    for one in kept:
+        folders.setdefault(Path(one.place).parent.parts, []).append(one)
+    groups = []
+    for parts, row in folders.items():
+        others = {part for folder in folders if folder != parts for part in folder}
+        own = " ".join(part for part in parts if part not in others)
+        name = f"{label}, {own}" if own else label
+        seeds = [one.run.seed for one in row]
+        # Twice in one folder: then only the places can tell them apart.
+        apart = len(set(seeds)) < len(seeds)
+        groups += (
+            [Group(f"{name}, {Path(one.place).name}", (one,)) for one in row]
+            if apart
+            else [Group(name, tuple(row))]
+        )
+    return groups
+
+
+def _same_metrics(a: Run, b: Run) -> bool:
+    return a.metrics.keys() == b.metrics.keys() and all(
+        np.array_equal(a.metrics[name], b.metrics[name], equal_nan=True) for name in a.metrics
+    )
+
+
+def describe(groups: dict[str, list[Group]], remarks: list[str]) -> dict[str, Any]:
+    """The page's data but for the samples; `runs` are numbered in the order of the groups."""
+    members = [one for row in groups.values() for group in row for one in group.members]
+    number = {one.directory: k for k, one in enumerate(members)}
+    envs, runs = [], []
+    for env, row in groups.items():
+        together = max(math.ceil(_iterations(g) / MOST_POINTS) for g in row) or 1
+        envs.append(
+            {
+                "name": env,
+                "together": together,
+                "decimals": PAPER[env].decimals if env in PAPER else None,
+                "solvedAbove": PAPER.get(env, PaperValues()).solved_above,
+                "paperSteps": PAPER.get(env, PaperValues()).steps,
+                "groups": [
+                    _describe_group(env, group, together)
+                    | {"runs": [number[one.directory] for one in group.members]}
+                    for group in row
+                ],
+                "pairs": _pairs([_finals(group) for group in row]),
+            }
+        )
+        runs += [
+            _describe_run(one, group.label, together) for group in row for one in group.members
+        ]
+    return {
+        "measures": MEASURES,
+        "lastIterations": LAST_ITERATIONS,
+        "colours": _colours(groups),
+        "envs": envs,
+        "runs": runs,
+        "remarks": remarks,
+    }
+
+
+def _colours(groups: dict[str, list[Group]]) -> dict[str, int]:
+    """A colour's number for each label, the method's own if it is free; beyond nine they repeat."""
+    labels = {group.label: group.method for row in groups.values() for group in row}
+    free = list(range(len(METHOD_ORDER)))
+    chosen: dict[str, int] = {}
+    own = {label: _order(method)[0] for label, method in labels.items()}
+    for label, colour in own.items():
+        if colour in free:
+            free.remove(colour)
+            chosen[label] = colour
+    for label in labels:
+        if label not in chosen:
+            chosen[label] = free.pop(0) if free else len(chosen)
+    return chosen
+
+
+def _iterations(group: Group) -> int:
+    return max(len(one.run.metrics["iteration"]) for one in group.members)
+
+
+def thinned(values: Array, together: int) -> Array:
+    """[n] to [⌈n / together⌉]: means of `together` neighbours; NaN counts only among NaN.
+
+    >>> thinned(np.array([1.0, 3.0, np.nan, 4.0, 5.0]), 2).tolist()
+    [2.0, 4.0, 5.0]
+    """
+    if together == 1:
+        return values
+    padding = -len(values) % together
+    table = np.append(values, np.full(padding, np.nan)).reshape(-1, together)
+    known = ~np.isnan(table)
+    total, count = np.where(known, table, 0).sum(1), known.sum(1)
+    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
+
+
+def _describe_run(one: Found, label: str, together: int) -> dict[str, Any]:
+    run = one.run
+    steps, seconds = run.metrics["steps"], run.metrics.get("seconds")
+    curves = {
+        name: quantised(thinned(run.metrics[name], together))
+        for name in MEASURES
+        if name in run.metrics
+    }
+    return {
+        "env": run.env,
+        "label": label,
+        "method": run.method,
+        "seed": run.seed,
+        "finished": run.finished,
+        "asked": run.steps,
+        "reached": float(steps[-1]) if len(steps) else 0.0,
+        "iterations": len(steps),
+        "minutes": _number(seconds[-1] / 60) if seconds is not None and len(seconds) else None,
+        "final": _number(_final(run)),
+        "place": one.place,
+        "steps": evenly(thinned(steps, together)),
+        "curves": curves,
+        "config": public_config(run.config, one.private),
+        "starts": public_starts(run.provenance, one.private),
+    }
+
+
+def _describe_group(env: str, group: Group, together: int) -> dict[str, Any]:
+    paper, runs = PAPER.get(env, PaperValues()), [one.run for one in group.members]
+    curves = {
+        name: curve for name in MEASURES if (curve := _mean_curve(runs, name, together)) is not None
+    }
+    return {
+        "label": group.label,
+        "method": group.method,
+        "curves": curves,
+        "row": _row(runs, paper) | {"paper": paper.returns.get(group.method)},
+    }
+
+
+def _mean_curve(runs: Sequence[Run], name: str, together: int) -> dict[str, Any] | None:
+    """The mean over seeds and its interval, as far as all of them got; None without a value."""
+    known = [
+        (thinned(run.metrics["steps"], together), thinned(run.metrics[name], together))
+        for run in runs
+        if name in run.metrics and np.isfinite(run.metrics[name]).any()
+    ]
+    if not known:
+        return None
+    steps, values = on_common_steps([s for s, _ in known], [v for _, v in known])
+    if len(steps) == 0:  # no step that all runs share
+        return None
+    curve = {"steps": evenly(steps), "mean": quantised(values.mean(0)), "seeds": len(known)}
+    if len(known) > 1:
+        low, high = bootstrap_band(values)
+        curve |= {"low": quantised(low), "high": quantised(high)}
+    return curve
+
+
+def _final(run: Run) -> float:
+    """Mean return of the last iteration in which an episode ended; NaN if there is none."""
+    returns = run.metrics["return_mean"]
+    known = returns[~np.isnan(returns)]
+    return float(known[-1]) if len(known) else math.nan
+
+
+def _finals(group: Group) -> Array:
+    final = np.array([_final(one.run) for one in group.members])
+    return final[~np.isnan(final)]
+
+
+def _row(runs: Sequence[Run], paper: PaperValues) -> dict[str, Any]:
+    final = np.array([_final(run) for run in runs])
+    final = final[~np.isnan(final)]
+    late = [run.metrics["return_mean"][-LAST_ITERATIONS:] for run in runs]
+    late_means = [values[~np.isnan(values)].mean() for values in late if not np.isnan(values).all()]
+    first = [
+        first_reward(
+            run.metrics["steps"], run.metrics.get("return_max", run.metrics["return_mean"])
+        )
+        for run in runs
+        if len(run.metrics["steps"])
+    ]
+    row: dict[str, Any] = {
+        "seeds": len(runs),
+        "unfinished": sum(not run.finished for run in runs),
+        "silent": len(runs) - len(final),  # runs without a finished episode
+        "mean": None,
+        "iqm": None,
+        "late": _number(float(np.mean(late_means))) if late_means else None,
+        "solved": None,
+        "first": {
+            "seen": sum(one.seen for one in first),
+            "runs": len(first),
+            "median": _number(median_first_reward(first)) if first else None,
+        },
+    }
+    if len(final):
+        row["mean"] = [float(final.mean()), *bootstrap_interval(final)]
+        row["iqm"] = [interquartile_mean(final), *stratified_bootstrap([final], interquartile_mean)]
+    if len(final) and paper.solved_above is not None:
+        solved = int((final > paper.solved_above).sum())
+        row["solved"] = [solved, len(final), *wilson_interval(solved, len(final))]
+    return row
+
+
+def _pairs(finals: Sequence[Array]) -> list[list[dict[str, float | None] | None]]:
+    """[group][reference]: the group's final returns against the reference's; None if too few.
+
+    Holm's correction is over all groups that are compared with one reference.
+    """
+    count = len(finals)
+    table: list[list[dict[str, float | None] | None]] = [[None] * count for _ in range(count)]
+    for a in range(count):
+        for b in range(a + 1, count):
+            if min(len(finals[a]), len(finals[b])) < 2:
+                continue
+            test = welch(finals[a], finals[b])
+            better = probability_of_improvement(finals[a], finals[b])
+            low, high = probability_of_improvement_interval(finals[a], finals[b])
+            table[a][b] = _pair(test.difference, *test.interval, test.p, better, low, high)
+            # The other way round is the same comparison, mirrored.
+            table[b][a] = _pair(
+                -test.difference,
+                -test.interval.high,
+                -test.interval.low,
+                test.p,
+                1 - better,
+                1 - high,
+                1 - low,
+            )
+    for reference in range(count):
+        cells = [cell for row in table if (cell := row[reference]) is not None]
+        for cell, adjusted in zip(cells, holm([c["p"] or 0.0 for c in cells]), strict=True):
+            cell["holm"] = adjusted
+    return table
+
+
+def _pair(*values: float) -> dict[str, float | None]:
+    names = ("difference", "low", "high", "p", "better", "betterLow", "betterHigh")
+    return dict(zip(names, map(_number, values), strict=True))
+
+
+def _number(value: float) -> float | None:
+    """JSON has no NaN and no infinity."""
+    return float(value) if math.isfinite(value) else None

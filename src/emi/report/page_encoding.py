@@ -1,0 +1,68 @@
+"""Arrays as the page carries them: base64 of few bytes, which its script turns back."""
+
+import base64
+import zlib
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+
+LEVELS = 65_534  # of a quantised number; one more code stands for "no value"
+FRAMES_PER_PIECE = 64  # decoded at a time: large enough to compress, small enough for a pointer
+
+
+def packed(values: Array) -> str:
+    """Base64 of the array's little-endian bytes."""
+    little = np.ascontiguousarray(values).astype(values.dtype.newbyteorder("<"), copy=False)
+    return base64.b64encode(little.tobytes()).decode()
+
+
+def quantised(values: Array) -> dict[str, Any]:
+    """[n] as 16-bit steps between its ends, finer than any screen; what is not finite has none."""
+    finite = np.isfinite(values)
+    low, high = (values[finite].min(), values[finite].max()) if finite.any() else (0.0, 0.0)
+    scale = LEVELS / (high - low) if high > low else 0.0
+    codes = np.full(len(values), LEVELS + 1, np.uint16)
+    codes[finite] = np.rint((values[finite] - low) * scale)
+    return {"low": float(low), "high": float(high), "codes": packed(codes)}
+
+
+def evenly(steps: Array) -> dict[str, Any]:
+    """[n] step counts: first, distance and number when they are even, as nearly all are."""
+    if len(steps) > 1 and np.allclose(np.diff(steps), steps[1] - steps[0], rtol=1e-9):
+        return {"first": float(steps[0]), "by": float(steps[1] - steps[0]), "count": len(steps)}
+    return {"values": packed(steps.astype(np.float64))}
+
+
+def frame_pieces(frames: Array) -> list[str]:
+    """[n, C, H, W] uint8 to pieces of frames, each [≤ 64, H, W, C] deflated, in base64.
+
+    Neighbours in time are alike, and deflate sees as far back as a dozen small frames.
+    """
+    pixels = np.ascontiguousarray(frames.transpose(0, 2, 3, 1))
+    return [
+        base64.b64encode(
+            zlib.compress(pixels[start : start + FRAMES_PER_PIECE].tobytes(), 9)
+        ).decode()
+        for start in range(0, len(pixels), FRAMES_PER_PIECE)
+    ]
+
+
+def distinct_frames(frame: Array, frame_next: Array) -> tuple[Array, Array, Array]:
+    """Frames of s and s' [n, C, H, W] as a pool [m, C, H, W] and each one's place in it, [n] twice.
+
+    s' is the next row's s inside an episode, so the pool is about half of what goes in.
+    """
+    places: dict[bytes, int] = {}
+    pool: list[Array] = []
+    found = np.empty((2, len(frame)), np.uint32)
+    for row in range(len(frame)):
+        for which, source in enumerate((frame, frame_next)):
+            picture = source[row]
+            place = places.setdefault(picture.tobytes(), len(pool))
+            if place == len(pool):
+                pool.append(picture)
+            found[which, row] = place
+    return np.stack(pool), found[0], found[1]
