@@ -151,7 +151,9 @@ def tracked_texts() -> Iterator[Path]:
     folders = (".ci", "benchmarks", "docs", "examples", "results", "src", "tests")
     candidates = [path for path in ROOT.iterdir() if path.is_file()]
     for folder in folders:
-        candidates += [path for path in (ROOT / folder).rglob("*") if path.is_file()]
+        files = [path for path in (ROOT / folder).rglob("*") if path.is_file()]
+        # A tool that was run in a folder leaves its cache there.
+        candidates += [path for path in files if ".mypy_cache" not in path.parts]
     binary = {".gz", ".png", ".mp4", ".gif", ".pyc", ".safetensors"}
     for path in sorted(candidates):
         if path.suffix not in binary and not any(p.endswith(".egg-info") for p in path.parts):

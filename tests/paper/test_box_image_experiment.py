@@ -10,7 +10,8 @@ import pytest
 from safetensors.numpy import load_file
 
 from emi.paper import box_image
-from emi.paper.box_image import CONFIG, affine_r2, draw, main, run, sample
+from emi.paper.box_image import CONFIG, EXPERIMENT, affine_r2, draw, make, run, sample
+from emi.paper.experiment import find
 
 
 def test_positions_and_actions_are_those_of_their_transitions() -> None:
@@ -50,35 +51,49 @@ def test_run_and_draw(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(box_image, "SHOWN", 40)
-    run(tmp_path, [1], **SMALL)
-    files = sorted(path.name for path in tmp_path.iterdir())
+    run(tmp_path / "box", [1], **SMALL)
+    files = sorted(path.name for path in (tmp_path / "box").iterdir())
     assert files == ["action-seed1.safetensors", "state-seed1.safetensors"]
-    arrays = load_file(tmp_path / "action-seed1.safetensors")
+    arrays = load_file(tmp_path / "box" / "action-seed1.safetensors")
     assert {name: a.shape for name, a in arrays.items()} == {
         **dict.fromkeys(("phi", "psi", "position", "action"), (40, 2)),
         "r2": (2,),
+        "samples": (1,),
     }
     assert capsys.readouterr().out.count("R² position") == 2
 
     # What is there is kept; only what is missing is learnt, and it comes out the same.
-    other = load_file(tmp_path / "state-seed1.safetensors")
-    (tmp_path / "state-seed1.safetensors").unlink()
-    run(tmp_path, [1], **SMALL)
+    other = load_file(tmp_path / "box" / "state-seed1.safetensors")
+    (tmp_path / "box" / "state-seed1.safetensors").unlink()
+    run(tmp_path / "box", [1], **SMALL)
     assert capsys.readouterr().out.startswith("seed 1, KL on the state: ")
-    again = load_file(tmp_path / "state-seed1.safetensors")
+    again = load_file(tmp_path / "box" / "state-seed1.safetensors")
     assert all(np.array_equal(again[name], other[name]) for name in other)
     assert not np.array_equal(arrays["phi"], other["phi"])
 
-    written = draw(tmp_path, tmp_path / "out")
-    assert [path.name for path in written] == ["embeddings.png", "embeddings.svg", "r2.csv"]
-    with written[2].open() as file:
+    results = tmp_path / "results"
+    results.mkdir()
+    (tmp_path / "box").rename(results / "box_image")
+    found = find(EXPERIMENT, results)
+    assert len(found.missing_files) == 8  # of five seeds and two targets
+    written = draw(found, tmp_path / "out" / "box_image")
+    names = [f"box_image.{kind}" for kind in ("png", "svg", "md", "csv")]
+    assert [path.name for path in written] == names
+    page = written[2].read_text()
+    assert "**SCALED: 500 of 30,000 samples**" in page
+    assert "SCALED: 500 of 30,000 samples" in written[1].read_text()
+    assert f"| actions | 1 | {arrays['r2'][0]:.3f} [" in page
+    with written[3].open() as file:
         rows = list(csv.DictReader(file))
     assert [(row["kl_on"], row["seed"]) for row in rows] == [("action", "1"), ("state", "1")]
     assert float(rows[0]["r2_action"]) == pytest.approx(arrays["r2"][1], abs=1e-4)
 
 
-def test_nothing_to_draw_is_one_sentence(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["draw", str(tmp_path)]) == 2
-    assert capsys.readouterr().err.startswith(f"emi.paper.box_image: no embeddings in {tmp_path}")
+def test_scaled_seeds_and_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(box_image, "run", lambda *arguments: asked.append(arguments))
+    make(Path("runs"), 1.0, None)
+    make(Path("runs"), 0.1, [4, 7])
+    make(Path("runs"), 0.0001, [0])
+    folder = Path("runs/box_image")
+    assert asked == [(folder, [0, 1, 2, 3, 4], 30_000), (folder, [4], 3_000), (folder, [0], 1_000)]

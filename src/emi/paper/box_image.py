@@ -6,16 +6,12 @@ the true positions do and embedded actions as the true actions; with the second 
 also give the picture numbers: R² of an affine map from φ(s) to the true position, and from ψ(a) to
 the true action.
 
-python -m emi.paper.box_image run --out results/box_image      (about three minutes a seed)
-python -m emi.paper.box_image draw results/box_image
+A seed takes about three minutes.
 """
 
 from __future__ import annotations
 
-import argparse
-import csv
 import dataclasses
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -30,12 +26,18 @@ from emi.agent.rollout import collect
 from emi.data import Array, FloatArray, Transitions
 from emi.envs.box_image import HORIZON, BoxImageVectorEnv
 from emi.intrinsic import EMI, EMIConfig
+from emi.paper.experiment import Experiment, Found, write_page
+from emi.report.curves import new_figure, save_figure
+from emi.report.statistics import bootstrap_interval
+from emi.report.tables import markdown_row, write_csv
 
 Target = Literal["action", "state"]
 TARGETS: tuple[Target, ...] = ("action", "state")
 SEEDS = range(5)
 SAMPLES = 30_000  # supplementary section 7
 SHOWN = 2_000  # points of each picture
+FEWEST_SAMPLES = 1_000  # of a scaled run
+FOLDER = "box_image"
 
 # λ from supplementary section 7. The weight of the KL is that of the authors' image script: the
 # paper names none, nor the number of epochs.
@@ -119,55 +121,87 @@ def run(
             )
             arrays = found | {"position": data.position, "action": data.action}
             kept = {name: array[shown].astype(np.float32) for name, array in arrays.items()}
-            save_file(kept | {"r2": r2}, out / f"{target}-seed{seed}.safetensors")
+            about = {"r2": r2, "samples": np.array([len(data.position)])}
+            save_file(kept | about, out / f"{target}-seed{seed}.safetensors")
             print(f"seed {seed}, KL on the {target}: R² position {r2[0]:.3f}, action {r2[1]:.3f}")
 
 
-def draw(results: Path, out: Path) -> list[Path]:
-    """The figure of the first seed, and the table of all."""
-    found = {
-        (target, seed): load_file(results / f"{target}-seed{seed}.safetensors")
-        for target in TARGETS
-        for seed in SEEDS
-        if (results / f"{target}-seed{seed}.safetensors").exists()
+def make(root: Path, scale: float, chosen: Sequence[int] | None) -> None:
+    """Learn what `root`/box_image does not hold yet."""
+    seeds = [seed for seed in SEEDS if chosen is None or seed in chosen]
+    run(root / FOLDER, seeds, max(FEWEST_SAMPLES, round(SAMPLES * scale)))
+
+
+def draw(found: Found, stem: Path) -> list[Path]:
+    """The figure of the first seed of which both are there, and the table of all."""
+    embeddings = {
+        (target, seed): load_file(found.results / name)
+        for (target, seed), name in FILES.items()
+        if name not in found.missing_files
     }
-    if not found:
-        raise ValueError(f"no embeddings in {results}: make them with 'run --out {results}'")
-    out.mkdir(parents=True, exist_ok=True)
-    table = out / "r2.csv"
-    with table.open("w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["kl_on", "seed", "r2_position", "r2_action"])
-        for (target, seed), arrays in found.items():
-            writer.writerow([target, seed, *(f"{value:.4f}" for value in arrays["r2"])])
-    first = min(seed for _, seed in found)
-    shown = {target: found[target, first] for target in TARGETS if (target, first) in found}
-    return [*_draw_figure(shown, out / "embeddings"), table]
+    fewest = min(int(arrays["samples"][0]) for arrays in embeddings.values())
+    scaled = f"SCALED: {fewest:,} of {SAMPLES:,} samples" if fewest < SAMPLES else ""
+    rows: list[dict[str, object]] = [
+        {
+            "kl_on": target,
+            "seed": seed,
+            "r2_position": float(arrays["r2"][0]),
+            "r2_action": float(arrays["r2"][1]),
+        }
+        for (target, seed), arrays in embeddings.items()
+    ]
+    whole = [seed for seed in SEEDS if all((target, seed) in embeddings for target in TARGETS)]
+    shown = {
+        target: arrays
+        for (target, seed), arrays in embeddings.items()
+        if seed == (whole[0] if whole else min(seed for _, seed in embeddings))
+    }
+    body = "\n\n".join([*([f"**{scaled}**"] if scaled else []), _table(embeddings)])
+    return [
+        *_draw_figure(shown, stem, scaled),
+        write_page(found, stem, body),
+        write_csv(stem.with_name(f"{stem.name}.csv"), rows),
+    ]
 
 
-def _draw_figure(shown: dict[Target, dict[str, Array]], stem: Path) -> list[Path]:
+def _table(embeddings: dict[tuple[Target, int], dict[str, Array]]) -> str:
+    """Means over the seeds."""
+    lines = [
+        markdown_row(
+            ["KL on", "seeds", "R² of the position [95 % CI]", "R² of the action [95 % CI]"]
+        ),
+        markdown_row(["---"] + ["---:"] * 3),
+    ]
+    for target in TARGETS:
+        scores = [arrays["r2"] for (name, _), arrays in embeddings.items() if name == target]
+        if not scores:
+            continue
+        cells = []
+        for values in np.stack(scores, axis=1):
+            low, high = bootstrap_interval(values)
+            cells.append(f"{values.mean():.3f} [{low:.3f}, {high:.3f}]")
+        lines.append(markdown_row([f"{target}s", str(len(scores)), *cells]))
+    return "\n".join(lines)
+
+
+def _draw_figure(shown: dict[Target, dict[str, Array]], stem: Path, title: str) -> list[Path]:
     """Truth on the left, then one column for each target: states above, actions below."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    from emi.report.curves import save_figure
-
     truth = next(iter(shown.values()))
     columns = [
         ("the truth", truth["position"], truth["action"]),
         *((f"KL on the {target}s", a["phi"], a["psi"]) for target, a in shown.items()),
     ]
-    figure = Figure(figsize=(3.2 * len(columns), 6.2), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure(3.2 * len(columns), 6.2, title)
     axes = figure.subplots(2, len(columns), squeeze=False)
     colours = [_colours(truth["position"]), _colours(truth["action"])]
-    for column, (title, states, actions) in enumerate(columns):
+    for column, (heading, states, actions) in enumerate(columns):
         names = ("position", "action") if column == 0 else ("φ(s)", "ψ(a)")
         for row, points in enumerate((states, actions)):
             panel = axes[row, column]
-            panel.scatter(*points.T, c=colours[row], s=3, linewidths=0)
+            # As an image inside the svg: thousands of circles make it large and slow.
+            panel.scatter(*points.T, c=colours[row], s=3, linewidths=0, rasterized=True)
             panel.set_aspect("equal", adjustable="datalim")
-            panel.set_title(f"{title}: {names[row]}", fontsize=10)
+            panel.set_title(f"{heading}: {names[row]}", fontsize=10)
             panel.tick_params(labelsize=7)
     return save_figure(figure, stem)
 
@@ -180,27 +214,19 @@ def _colours(points: Array) -> Array:
     return np.column_stack([0.1 + 0.85 * unit[:, 0], green, 0.1 + 0.85 * unit[:, 1]])
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m emi.paper.box_image")
-    commands = parser.add_subparsers(required=True, dest="command")
-    to_run = commands.add_parser("run", help="learn the embeddings that are missing")
-    to_run.add_argument("--out", type=Path, required=True)
-    to_run.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS))
-    to_draw = commands.add_parser("draw", help="figure and table of what is there")
-    to_draw.add_argument("results", type=Path)
-    to_draw.add_argument("--out", type=Path, help="default: beside the results")
-    options = parser.parse_args(arguments)
-    try:
-        if options.command == "run":
-            run(options.out, options.seeds)
-        else:
-            for path in draw(options.results, options.out or options.results):
-                print(path)
-    except (ValueError, OSError) as error:
-        print(f"emi.paper.box_image: {error}", file=sys.stderr)
-        return 2
-    return 0
+FILES: dict[tuple[Target, int], str] = {
+    (target, seed): f"{FOLDER}/{target}-seed{seed}.safetensors"
+    for target in TARGETS
+    for seed in SEEDS
+}
 
-
-if __name__ == "__main__":
-    sys.exit(main())
+EXPERIMENT = Experiment(
+    name="box_image",
+    question="Which embedding should be held near a normal distribution, actions' or states'?",
+    paper="with the KL on actions the embeddings lie as true positions and actions do; with the KL "
+    "on states they are severely degraded (a picture, no numbers).",
+    groups=(),
+    draw=draw,
+    files=tuple(FILES.values()),
+    make=make,
+)

@@ -1,0 +1,181 @@
+"""`emi paper`: list what there is, run a grid, collect finished runs into results/, draw.
+
+Runs of `run` live in OUT/<folder>/<environment>/<method>/seed<k>, the layout of results/, so that
+what was run can be drawn where it is, and collected without saying where to.
+"""
+
+import functools
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from emi.experiment.config import resolve
+from emi.experiment.sweep import Cell, plan, sweep
+from emi.paper.catalogue import EXPERIMENTS, named
+from emi.paper.experiment import Experiment, Found, Group, find, finished_run, seed_text
+from emi.report.load import collect as collect_runs
+from emi.report.load import load_run
+from emi.report.paper_values import in_millions
+
+RUNS, RESULTS = Path("runs/paper"), Path("results")
+FEWEST_ITERATIONS = 3  # of a scaled run
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How `run` does it."""
+
+    jobs: int | None = None
+    threads: int = 1
+    engine: str = "local"
+    address: str | None = None
+    scale: float = 1.0
+    seeds: tuple[int, ...] | None = None  # of the grid's; None for all
+
+
+def list_all(results: Path) -> int:
+    """One line for each table and figure: name, question, how much of its grid is there."""
+    width = max(len(experiment.name) for experiment in EXPERIMENTS)
+    for experiment in EXPERIMENTS:
+        found = find(experiment, results)
+        there = sum(map(len, found.runs.values()))
+        whole = there + sum(map(len, found.missing.values()))
+        parts = [f"{there} of {whole} runs"] if whole else []
+        if experiment.files:
+            files = len(experiment.files)
+            parts.append(f"{files - len(found.missing_files)} of {files} files")
+        print(f"{experiment.name:<{width}}  {experiment.question} ({', '.join(parts)})")
+    return 0
+
+
+def default_runs(scale: float) -> Path:
+    """Scaled runs have a root of their own: one run directory cannot hold two budgets."""
+    return RUNS if scale == 1 else RUNS.with_name(f"{RUNS.name}_{scale:g}")
+
+
+def run(names: Sequence[str], out: Path, budget: Budget, *, lacking_in: Path | None = None) -> int:
+    """All groups of these experiments in one sweep, or only the runs that `lacking_in` lacks."""
+    if not names:
+        raise ValueError("name what to run: see 'emi paper list'")
+    if not 0 < budget.scale <= 1:
+        raise ValueError(f"--scale lies above 0 and not above 1, got {budget.scale:g}")
+    experiments = named(names)
+    cells = planned(experiments, out, budget, lacking_in)
+    makers = [e.make for e in experiments if e.make is not None]
+    if not cells and not makers:
+        raise ValueError("there is nothing to run: every run of these grids is there, or excluded")
+    for make in makers:
+        make(out, budget.scale, budget.seeds)
+    code = 0
+    if cells:
+        code = sweep(cells, jobs=budget.jobs, engine=budget.engine, address=budget.address)
+    if code == 0:
+        words = " ".join(experiment.name for experiment in experiments)
+        print(f"next: emi paper collect {words} --runs {out}")
+        print(f"then: emi paper draw {words}")
+    return code
+
+
+def planned(
+    experiments: Sequence[Experiment], out: Path, budget: Budget, lacking_in: Path | None = None
+) -> list[Cell]:
+    """The cells of all groups, each once, seed by seed: a sweep cut short has covered all alike."""
+    cells: dict[Path, Cell] = {}
+    for group in dict.fromkeys(g for e in experiments for g in e.groups if not g.past):
+        seeds = [seed for seed in group.seeds if budget.seeds is None or seed in budget.seeds]
+        if lacking_in is not None:
+            seeds = [seed for seed in seeds if finished_run(group, lacking_in, seed) is None]
+        if not seeds:
+            continue
+        made = plan(
+            out / group.folder,
+            [group.env],
+            [group.method],
+            seeds,
+            steps=scaled_steps(group, budget.scale),
+            threads=budget.threads,
+            overrides=group.settings,
+        )
+        cells |= {cell.path: cell for cell in made}
+    return sorted(cells.values(), key=lambda cell: cell.config.seed)
+
+
+def scaled_steps(group: Group, scale: float) -> int:
+    """So much of the group's steps, but a few iterations at least."""
+    config = resolve(group.env, group.method, overrides=group.settings)
+    least = FEWEST_ITERATIONS * config.steps_per_iteration
+    return min(group.steps, max(round(group.steps * scale), least))
+
+
+def collect(names: Sequence[str], runs: Path, results: Path) -> int:
+    """Copies finished runs from `runs` into `results`, and says what is not finished there.
+
+    A run in results/ is not replaced by one of fewer steps.
+    """
+    experiments = named(names)
+    copied: list[Path] = []
+    for group in dict.fromkeys(g for e in experiments for g in e.groups if not g.past):
+        ready = []
+        for seed in group.seeds:
+            new, old = (finished_run(group, root, seed) for root in (runs, results))
+            if new is None:
+                continue
+            if old is not None and old.steps > new.steps:
+                steps = f"{in_millions(old.steps)} steps, the new run {in_millions(new.steps)}"
+                print(f"kept: {group.directory(results, seed)} has {steps}")
+            else:
+                ready.append(group.directory(runs, seed))
+        if ready:
+            copied += collect_runs(ready, results / group.folder)
+    for name in dict.fromkeys(name for e in experiments for name in e.files):
+        source, target = runs / name, results / name
+        # What belongs to a run goes with that run only; anything else is made once.
+        of_run = (source.parent / "config.json").exists()
+        if source.exists() and (target.parent in copied if of_run else not target.exists()):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, target)
+            copied.append(target)
+    for path in copied:
+        print(path)
+    if not copied:
+        print(f"nothing new below {runs}")
+    return 0
+
+
+def draw(names: Sequence[str], results: Path, out: Path) -> int:
+    """Every figure and table of which anything is in `results`; then, what is missing.
+
+    1 if something could not be drawn although it is there.
+    """
+    load = functools.cache(load_run)  # experiments share runs
+    lacking: dict[str, list[str]] = {}
+    code = 0
+    for experiment in named(names):
+        try:
+            found = find(experiment, results, load)
+            written = [] if found.nothing else experiment.draw(found, out / experiment.name)
+        except ValueError as error:
+            print(f"emi: {experiment.name} is not drawn: {error}", file=sys.stderr)
+            code = 1
+            continue
+        for path in written:
+            print(path)
+        if found.scaled():
+            print(f"{experiment.name}: {found.scaled()}")
+        for line in missing_lines(found):
+            lacking.setdefault(line, []).append(experiment.name)
+    for line, wanted in lacking.items():
+        print(f"missing: {line} ({', '.join(wanted)})")
+    return code
+
+
+def missing_lines(found: Found) -> list[str]:
+    """One for each group that is not whole, one for each file."""
+    lines = [
+        f"{group.place} {'seed' if len(seeds) == 1 else 'seeds'} {seed_text(seeds)}, "
+        f"{in_millions(group.steps)} steps"
+        for group, seeds in found.missing.items()
+    ]
+    return [*lines, *found.missing_files]

@@ -1,0 +1,272 @@
+"""`emi paper` from the command line: list, run, collect, draw, and what it says when it cannot."""
+
+import json
+from pathlib import Path
+
+import pytest
+from results_tree import ITERATIONS, write_group, write_sample
+
+from emi.cli import main
+from emi.paper import ablation, coefficient_search, commands, emi_d_coefficient
+from emi.paper.catalogue import EXPERIMENTS
+from emi.paper.commands import Budget, planned, scaled_steps
+from emi.paper.experiment import Experiment, Group
+from emi.paper.tasks import task
+
+NAMES = [
+    "table_1",
+    "embedding_paths",
+    "locomotion_curves",
+    "ablation",
+    "atari_curves",
+    "box_image",
+    "emi_d_comparison",
+    "emi_d_coefficient",
+    "loss_convergence",
+    "error_model",
+    "statistical_tests",
+    "performance_profile",
+    "coefficient_search",
+    "open_choices",
+    "rounding",
+]
+
+
+METHODS = ("emi", "emi-d", "ex2")  # of which there are runs; few, for every panel takes its time
+
+
+def fill(results: Path) -> None:
+    """Two seeds of every group of these methods on SparseHalfCheetah, and one embedding."""
+    shared = (group for e in EXPERIMENTS for group in e.groups)
+    groups = {group.place: group for group in sorted(shared, key=lambda group: len(group.seeds))}
+    for group in groups.values():
+        if group.env == "SparseHalfCheetah" and group.method in METHODS:
+            write_group(results, group, (220.0, 10.0) if group.method == "emi" else (150.0, 90.0))
+    (emi,) = task("SparseHalfCheetah", ("emi",), (0,))
+    write_sample(emi.directory(results, 0) / "embedding.safetensors")
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("paper") / "results"
+    fill(root)
+    return root
+
+
+def words(*parts: object) -> list[str]:
+    return ["paper", *map(str, parts)]
+
+
+def test_list_has_every_experiment_with_its_question_and_what_is_there(
+    results: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words("list", "--results", results)) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == NAMES
+    assert all(
+        e.question.endswith("?") and e.question in line
+        for e, line in zip(EXPERIMENTS, lines, strict=True)
+    )
+    assert lines[3].endswith("(6 of 15 runs)")
+    assert lines[1].endswith("(1 of 3 runs, 1 of 3 files)")
+
+
+def test_everything_is_drawn_and_the_same_runs_give_the_same_bytes(
+    results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole, again = tmp_path / "whole", tmp_path / "again"
+    assert main(words("draw", "--results", results, "--out", whole)) == 0
+    said = capsys.readouterr()
+    assert said.err == ""
+    stems = {path.stem for path in whole.iterdir()}
+    worlds = {"embedding_paths_SparseHalfCheetah", "error_model_SparseHalfCheetah"}
+    assert stems == {*NAMES, *worlds} - {"embedding_paths", "atari_curves", "box_image"}
+    assert all(str(path) in said.out.splitlines() for path in whole.iterdir())
+    # Nothing is scaled, and nothing says so.
+    assert not any(b"SCALED" in path.read_bytes() for path in whole.iterdir())
+    # One line for each missing group, with all that lack it.
+    missing = [line for line in said.out.splitlines() if line.startswith("missing: ")]
+    assert len(missing) == len(set(missing))
+    assert (
+        "missing: ablation_no_error_model/SparseHalfCheetah/emi seeds 2-4, 5M steps (ablation)"
+        in missing
+    )
+    assert (
+        "missing: atari/Venture/rnd seeds 0-4, 50M steps (table_1, atari_curves, emi_d_comparison)"
+        in missing
+    )
+    assert "missing: box_image/state-seed4.safetensors (box_image)" in missing
+
+    # A table with a bootstrap, points in a raster, curves: by name, and only what was named.
+    names = ("statistical_tests", "error_model", "rounding")
+    assert main(words("draw", *names, "--results", results, "--out", again)) == 0
+    drawn = sorted(again.iterdir())
+    assert {path.stem for path in drawn} == {*names, "error_model_SparseHalfCheetah"}
+    assert all(path.read_bytes() == (whole / path.name).read_bytes() for path in drawn)
+
+
+def test_scaled_runs_are_marked_in_figure_and_table(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_group(tmp_path, ablation.GROUPS[0], [1.0, 2.0], scale=0.02)
+    write_group(tmp_path, ablation.GROUPS[2], [3.0, 4.0])
+    assert main(words("draw", "ablation", "--results", tmp_path)) == 0
+    mark = "SCALED: SparseHalfCheetah at 0.1M of 5M steps"
+    figures = tmp_path / "figures"
+    assert f"**{mark}**" in (figures / "ablation.md").read_text().splitlines()
+    assert mark in (figures / "ablation.svg").read_text()
+    assert f"ablation: {mark}" in capsys.readouterr().out.splitlines()
+
+
+def test_unfinished_runs_are_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_group(tmp_path, ablation.GROUPS[0], [1.0, 2.0], iterations=ITERATIONS - 1)
+    assert main(words("draw", "ablation", "--results", tmp_path)) == 0
+    line, *_ = capsys.readouterr().out.splitlines()
+    place = "ablation_no_information/SparseHalfCheetah/emi"
+    assert line == f"missing: {place} seeds 0-4, 5M steps (ablation)"
+    assert not (tmp_path / "figures").exists()
+
+
+def test_a_run_with_other_settings_is_not_drawn_as_what_it_is_not(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole, wrong = ablation.GROUPS[2], ablation.GROUPS[1]
+    write_group(tmp_path, whole, [1.0])
+    wrong.directory(tmp_path, 0).parent.mkdir(parents=True)
+    whole.directory(tmp_path, 0).rename(wrong.directory(tmp_path, 0))
+    write_group(tmp_path, coefficient_search.EXPERIMENT.groups[0], [0.0, 0.0])
+    assert main(words("draw", "ablation", "coefficient_search", "--results", tmp_path)) == 1
+    said = capsys.readouterr()
+    sentence = "was run with intrinsic.error_model=True and not false"
+    assert said.err.startswith("emi: ablation is not drawn: ")
+    assert sentence in said.err
+    assert said.err.count("\n") == 1
+    assert str(tmp_path / "figures" / "coefficient_search.md") in said.out  # the others are
+
+
+@pytest.mark.parametrize(
+    ("typed", "sentence"),
+    [
+        (["draw", "abblation"], "unknown table or figure 'abblation': did you mean 'ablation'?"),
+        (["run", "nonsense"], "unknown table or figure 'nonsense': see 'emi paper list'"),
+        (["run", "ablation", "--scale", "2"], "--scale lies above 0 and not above 1, got 2"),
+        (["run", "rounding", "--seeds", "3"], "there is nothing to run"),
+        (["run", "ablation", "--seeds", "x"], "--seeds takes numbers like 0-4,7, got 'x'"),
+        (["run"], "the following arguments are required: NAME"),
+    ],
+)
+def test_bad_input_is_one_sentence(
+    typed: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words(*typed)) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"emi: {sentence}")
+    assert error.count("\n") == 1
+
+
+def test_a_scaled_budget_keeps_a_few_iterations() -> None:
+    (cheetah,) = task("SparseHalfCheetah", ("emi",))
+    assert scaled_steps(cheetah, 1) == 5_000_000
+    assert scaled_steps(cheetah, 0.02) == 100_000
+    assert scaled_steps(cheetah, 1e-6) == 3 * 5_000
+    (game,) = task("Freeway", ("trpo",))
+    assert scaled_steps(game, 0.02) == 1_000_000
+
+
+def test_all_groups_are_planned_once_and_seed_by_seed(tmp_path: Path) -> None:
+    experiments = tuple(e for e in EXPERIMENTS if e.name in ("ablation", "loss_convergence"))
+    cells = planned(experiments, tmp_path, Budget(seeds=(0, 3), scale=0.02))
+    assert [(cell.path.relative_to(tmp_path).as_posix(), cell.config.seed) for cell in cells] == [
+        (f"{folder}/SparseHalfCheetah/emi/seed{seed}", seed)
+        for seed in (0, 3)
+        for folder in ("ablation_no_information", "ablation_no_error_model", "sparse_half_cheetah")
+    ]
+    assert [cell.config.steps for cell in cells] == [100_000] * 6
+    without = {cell.path.parts[-4]: cell.config.intrinsic for cell in cells}
+    assert without["ablation_no_information"].information_term is False  # type: ignore[union-attr]
+    assert without["ablation_no_error_model"].error_model is False  # type: ignore[union-attr]
+    assert without["sparse_half_cheetah"].error_model is True  # type: ignore[union-attr]
+
+
+def test_only_what_results_lack_is_planned_when_asked(tmp_path: Path) -> None:
+    write_group(tmp_path, ablation.GROUPS[2], [1.0] * 4)
+    (experiment,) = (e for e in EXPERIMENTS if e.name == "loss_convergence")
+    assert len(planned([experiment], tmp_path / "runs", Budget())) == 5
+    (cell,) = planned([experiment], tmp_path / "runs", Budget(), tmp_path)
+    assert cell.config.seed == 4
+
+
+def test_what_cannot_be_run_again_is_not_planned(tmp_path: Path) -> None:
+    (experiment,) = (e for e in EXPERIMENTS if e.name == "rounding")
+    (cell,) = planned([experiment], tmp_path, Budget())
+    assert cell.path.parts[-4] == "sparse_half_cheetah"
+
+
+def test_run_collect_and_draw_from_end_to_end(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two groups of a world that is there in a second; the real sweep, three iterations each."""
+    world = "gym:MountainCarContinuous-v0"
+    small = ("steps_per_iteration=1000", "num_envs=1")  # an episode has 999 steps
+    groups = (
+        Group("small_plain", world, "trpo", (0,), 5_000, small, "α = 0"),
+        Group("small_bonus", world, "emi", (0,), 5_000, (*small, "intrinsic.epochs=1"), "α"),
+    )
+    tiny = Experiment("tiny", "Does it run?", "does.", groups, emi_d_coefficient.draw)
+    monkeypatch.setattr(commands, "named", lambda names: (tiny,))
+    runs, results = tmp_path / "runs", tmp_path / "results"
+    typed = words("run", "tiny", "--scale", "0.1", "--out", runs, "--jobs", 1)
+    assert main(typed) == 0
+    said = capsys.readouterr().out
+    assert "2 runs: 2 done" in said
+    assert f"next: emi paper collect tiny --runs {runs}" in said
+    directory = groups[0].directory(runs, 0)
+    assert directory == runs / "small_plain/gym-MountainCarContinuous-v0/trpo/seed0"
+    assert json.loads((directory / "config.json").read_text())["steps"] == 3_000
+    # Started again, it does nothing twice.
+    assert main(typed) == 0
+    assert "2 runs: 2 skipped" in capsys.readouterr().out
+
+    assert main(words("collect", "tiny", "--runs", runs, "--results", results)) == 0
+    collected = capsys.readouterr().out.splitlines()
+    assert collected == [str(group.directory(results, 0)) for group in groups]
+    _, *manifest = (results / "MANIFEST.csv").read_text().splitlines()
+    assert [row.partition(",")[0] for row in manifest] == [
+        "small_bonus/gym-MountainCarContinuous-v0/emi/seed0",
+        "small_plain/gym-MountainCarContinuous-v0/trpo/seed0",
+    ]
+    assert main(words("draw", "tiny", "--results", results)) == 0
+    drawn = capsys.readouterr().out.splitlines()
+    assert drawn[-1] == f"tiny: SCALED: {world} at 0.003M of 0.005M steps"
+    assert drawn[:-1] == [
+        str(results / f"figures/tiny.{kind}") for kind in ("png", "svg", "md", "csv")
+    ]
+
+
+def test_collect_keeps_the_longer_run_and_takes_the_embedding_along(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs, results = tmp_path / "runs", tmp_path / "results"
+    (group,) = task("SparseHalfCheetah", ("emi",), (0, 1))
+    write_group(results, group, [7.0])
+    write_group(runs, group, [1.0, 2.0], scale=0.1)
+    for seed in (0, 1):
+        write_sample(group.directory(runs, seed) / "embedding.safetensors")
+    assert main(words("collect", "loss_convergence", "--runs", runs, "--results", results)) == 0
+    kept, copied = capsys.readouterr().out.splitlines()
+    assert kept == f"kept: {group.directory(results, 0)} has 5M steps, the new run 0.5M"
+    assert copied == str(group.directory(results, 1))
+    assert not (group.directory(results, 1) / "embedding.safetensors").exists()  # not asked for
+
+    # The sample of a run that was not taken must not stand beside another run.
+    asked = words("collect", "embedding_paths", "--runs", runs, "--results", results)
+    sample = group.directory(results, 0) / "embedding.safetensors"
+    assert main(asked) == 0
+    assert not sample.exists()
+    for path in group.directory(results, 0).iterdir():
+        path.unlink()
+    capsys.readouterr()
+    assert main(asked) == 0
+    assert capsys.readouterr().out.splitlines() == [str(sample.parent), str(sample)]
+    assert main(asked) == 0  # the same run again: the same bytes again
+    assert sample.read_bytes() == (group.directory(runs, 0) / sample.name).read_bytes()

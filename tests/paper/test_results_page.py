@@ -1,0 +1,38 @@
+"""docs/results.md and results/figures: links lead, and tables are what the committed runs give."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from emi.paper.catalogue import named
+from emi.paper.experiment import find
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+
+
+def test_links_lead_somewhere() -> None:
+    targets = re.findall(r"\]\(([^)#:]+)", PAGE)
+    assert len(targets) > 12
+    for target in targets:
+        assert (ROOT / "docs" / target).exists(), target
+
+
+@pytest.mark.parametrize("name", ["table_1", "coefficient_search"])
+def test_a_committed_table_is_the_one_that_the_committed_runs_give(
+    name: str, tmp_path: Path
+) -> None:
+    (experiment,) = named([name])
+    written = experiment.draw(find(experiment, ROOT / "results"), tmp_path / name)
+    assert [path.suffix for path in written] == [".md", ".csv"]
+    for path in written:
+        assert path.read_bytes() == (ROOT / "results" / "figures" / path.name).read_bytes()
+
+
+def test_the_page_has_the_numbers_of_the_tables() -> None:
+    table = (ROOT / "results/figures/table_1.md").read_text(encoding="utf-8")
+    for label, sentence in (("EMI", "EMI 100.2 [9.9, 195.1]"), ("EX2", "EX2 181.3 [82.7, 261.9]")):
+        number = sentence.removeprefix(f"{label} ")
+        assert sentence in " ".join(PAGE.split())
+        assert f"| {label} | 5 | {number} |" in table
