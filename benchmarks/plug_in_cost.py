@@ -29,13 +29,11 @@ TASKS = {
     "vectors of 17, 6 continuous actions": Task(
         Box(-np.inf, np.inf, (17,), np.float32), Box(-1, 1, (6,), np.float32)
     ),
-    "vectors of 17, 6 discrete actions": Task(
-        Box(-np.inf, np.inf, (17,), np.float32), Discrete(6)
-    ),
+    "vectors of 17, 6 discrete actions": Task(Box(-np.inf, np.inf, (17,), np.float32), Discrete(6)),
     "images of 4×84×84, 6 discrete actions": Task(Box(0, 255, (4, 84, 84), np.uint8), Discrete(6)),
 }
-# Ours come twice: as they are, and with as many passes and gradient steps as rllte's take.
-OURS = ("EMI", "RND", "ICM", "RND, one pass in 8 parts", "ICM, one pass in 8 parts")
+# Ours come twice: as they are, and with the layers, passes and gradient steps of rllte's.
+OURS = ("EMI", "RND", "ICM", "RND, rllte's sizes", "ICM, rllte's sizes")
 THEIRS = ("rllte RND", "rllte ICM")
 
 
@@ -60,17 +58,19 @@ def ours(name: str, task: Task, threads: int) -> Train:
     from emi.data import Rows
 
     torch.set_num_threads(threads)
-    kind, _, passes = name.partition(", ")
-    minibatch = STEPS * NUM_ENVS // 8
     method: emi.IntrinsicReward
-    match kind:
+    match name:
         case "EMI":
             method = emi.EMI(*task)
         case "RND":
-            rnd = emi.RNDConfig(epochs=1, minibatches=8) if passes else emi.RNDConfig()
-            method = emi.RND(*task, rnd)
+            method = emi.RND(*task)
         case "ICM":
-            icm = emi.ICMConfig(epochs=1, minibatch=minibatch) if passes else emi.ICMConfig()
+            method = emi.ICM(*task)
+        case "RND, rllte's sizes":
+            rnd = emi.RNDConfig(features=128, hidden=(256,), epochs=1, minibatches=8)
+            method = emi.RND(*task, rnd)
+        case "ICM, rllte's sizes":
+            icm = emi.ICMConfig(hidden=(256, 128), epochs=1, minibatch=256)
             method = emi.ICM(*task, icm)
         case _:
             raise ValueError(f"unknown method {name!r}")
@@ -170,9 +170,7 @@ def table(title: str, task: Task, with_rllte: bool, options: argparse.Namespace)
         cells = [medians[name], 1e3 * min(m.seconds), 1e3 * max(m.seconds)]
         # Round by round: a machine that is busy for a while is busy for both.
         ratios = [
-            statistics.median(
-                b / a for a, b in zip(m.seconds, found[rival].seconds, strict=True)
-            )
+            statistics.median(b / a for a, b in zip(m.seconds, found[rival].seconds, strict=True))
             for rival in rivals
         ]
         text = [f"{cell:.1f}" for cell in cells] + [f"{ratio:.2f}" for ratio in ratios]

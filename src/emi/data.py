@@ -65,7 +65,7 @@ Batched = Array | Tensor | Rows
 
 @dataclass(frozen=True)
 class Transitions:
-    """A batch of (s, a, s'), each with a leading batch axis.
+    """A batch of (s, a, s'), each with a leading batch axis: arrays, tensors, or `emi.data.Rows`.
 
     `next_obs` is the true successor, also where an episode ended. Actions are in the units of the
     environment's action space. Methods that follow a stream of bonuses read `env`: the rows of one

@@ -37,7 +37,11 @@ class Answer(NamedTuple):
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """The answers by their question; `print` shows them, `as_dict` hands them on."""
+    """The answers by their question; `print` shows them, `as_dict` hands them on.
+
+    Each has `good` (True, False, or None where it cannot be told from what was given), the
+    `value` it rests on, and a `text`.
+    """
 
     answers: dict[str, Answer]
 
@@ -47,6 +51,7 @@ class Diagnosis:
         return all(answer.good is not False for answer in self.answers.values())
 
     def as_dict(self) -> dict[str, dict[str, Any]]:
+        """The answers as plain values, to be kept as JSON."""
         return {name: answer._asdict() for name, answer in self.answers.items()}
 
     def __str__(self) -> str:

@@ -33,6 +33,8 @@ from emi.nets import Activation, linear, mlp, trunk
 
 @dataclass(frozen=True)
 class EMIConfig:
+    """Settings of `emi.EMI`."""
+
     embedding_dim: PositiveInt = 2
     """d, the dimension of φ, ψ and S (paper, section 5.1)"""
     reward: Literal["prediction_error", "diversity"] = "prediction_error"

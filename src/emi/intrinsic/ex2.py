@@ -42,6 +42,8 @@ Bonus = Literal["neg_log_density", "inverse_sqrt_density"]
 
 @dataclass(frozen=True)
 class EX2Config:
+    """Settings of `emi.EX2`."""
+
     bonus: Bonus = "neg_log_density"
     """what is paid: −log p (original code, MuJoCo), or 1/√p (original code, Atari)"""
     use_actions: bool = False

@@ -36,6 +36,8 @@ UNITS = 256  # hidden units of f and of g, ReLU (paper, section 3; authors' code
 
 @dataclass(frozen=True)
 class ICMConfig:
+    """Settings of `emi.ICM`."""
+
     beta: FractionOrZero = 0.2
     """β, weight of the forward loss against 1 − β of the inverse loss (paper, section 3)"""
     stop_gradient: bool = False

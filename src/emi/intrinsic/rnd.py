@@ -40,6 +40,8 @@ from emi.nets import Conv, Flat, Pixels, convolutions, is_image, linear, mlp
 
 @dataclass(frozen=True)
 class RNDConfig:
+    """Settings of `emi.RND`."""
+
     features: PositiveInt = 512
     """outputs of both networks, and units of the predictor's two extra layers (authors' code)"""
     hidden: tuple[PositiveInt, ...] = (128, 128)

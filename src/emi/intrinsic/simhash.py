@@ -35,6 +35,8 @@ from emi.nets import Flat, Pixels, is_image
 
 @dataclass(frozen=True)
 class SimHashConfig:
+    """Settings of `emi.SimHash`."""
+
     key_bits: PositiveInt = 32
     """k, signs in a hash code (authors' scripts: 32, 128, 256 tried for vectors; 32, 64, 512 with
     the autoencoder; paper, on pixels: several, with β = 0.01 · 256/k)"""

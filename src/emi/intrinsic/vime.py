@@ -31,6 +31,8 @@ from emi.nets import Flat, is_image
 
 @dataclass(frozen=True)
 class VIMEConfig:
+    """Settings of `emi.VIME`."""
+
     hidden: tuple[PositiveInt, ...] = (32,)
     """hidden layers of the model, ReLU (authors' code, both of its settings)"""
     prior_sd: PositiveFloat = 0.5

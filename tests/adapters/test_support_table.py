@@ -1,0 +1,202 @@
+"""The table of docs/trainers.md: what has a mark is built and trained, what has none is refused."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Discrete
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from sb3_contrib import TRPO, MaskablePPO, RecurrentPPO
+from stable_baselines3 import A2C, DQN, PPO, SAC, TD3
+from stable_baselines3.common.vec_env import DummyVecEnv
+from torch import nn
+
+import emi
+from emi.adapters import IntrinsicRewardCallback, IntrinsicRewardVectorWrapper
+
+PAGE = Path(__file__).parents[2] / "docs" / "trainers.md"
+OBSERVATIONS = {
+    "vectors": Box(-1, 1, (3,), np.float32),
+    "images": Box(0, 255, (1, 36, 36), np.uint8),  # the smallest that SB3's convolutions take
+}
+ACTIONS = {"Box": Box(-1, 1, (2,), np.float32), "Discrete": Discrete(3)}
+CELLS = [(obs, act) for obs in OBSERVATIONS for act in ACTIONS]  # in the order of the columns
+STEPS, NUM_ENVS = 16, 2
+
+
+class Noise(gymnasium.Env):
+    """Observations drawn from the space; an episode has five steps."""
+
+    def __init__(self, observations: Box, actions: gymnasium.Space) -> None:
+        self.observation_space, self.action_space, self.t = observations, actions, 0
+
+    def _obs(self) -> Any:
+        return self.np_random.uniform(
+            self.observation_space.low, self.observation_space.high
+        ).astype(self.observation_space.dtype)
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.t = 0
+        return self._obs(), {}
+
+    def action_masks(self) -> np.ndarray:
+        return np.ones(3, bool)  # for MaskablePPO
+
+    def step(self, action: Any) -> Any:
+        self.t += 1
+        return self._obs(), 0.0, self.t == 5, False, {}
+
+
+def combined(*spaces: gymnasium.Space) -> emi.Combined:
+    return emi.Combined({"emi": (METHODS["`EMI`"](*spaces), 1.0)}, scale=True)
+
+
+# As a user builds them, but for sizes: nets and trainings are small.
+METHODS: dict[str, Callable[..., Any]] = {
+    "`EMI`": lambda *s: emi.EMI(*s, emi.EMIConfig(minibatch=8, epochs=1)),
+    "`EMI`, diversity (EMI-D)": lambda *s: emi.EMI(
+        *s, emi.EMIConfig(reward="diversity", minibatch=8, epochs=1)
+    ),
+    "`ICM`": lambda *s: emi.ICM(*s, emi.ICMConfig(minibatch=8, epochs=1)),
+    "`RND`": lambda *s: emi.RND(*s, emi.RNDConfig(features=8, epochs=1)),
+    "`EX2`": lambda *s: emi.EX2(
+        *s, emi.EX2Config(updates=1, first_updates=2, minibatch=4, replay_size=64, min_replay=2)
+    ),
+    "`SimHash`": lambda *s: emi.SimHash(*s),
+    "`SimHash`, autoencoder": lambda *s: emi.SimHash(
+        *s,
+        emi.SimHashConfig(
+            autoencoder=True, ae_code=8, ae_hidden=8, ae_filters=2, ae_updates=1, ae_minibatch=4
+        ),
+    ),
+    "`VIME`": lambda *s: emi.VIME(*s, emi.VIMEConfig(updates=1, min_replay=2)),
+    "`Combined`": combined,
+}
+
+
+def in_a_loop(method: Any, spaces: tuple[Box, gymnasium.Space]) -> float:
+    obs, after = (np.stack([spaces[0].sample() for _ in range(STEPS)]) for _ in range(2))
+    action = np.stack([spaces[1].sample() for _ in range(STEPS)])
+    for _ in range(2):
+        bonus, scalars = emi.learn_and_reward(method, emi.Transitions(obs, action, after))
+        assert scalars
+    assert bonus.shape == (STEPS,)
+    return float(bonus.abs().mean())
+
+
+def in_the_wrapper(method: Any, spaces: tuple[Box, gymnasium.Space]) -> float:
+    envs = SyncVectorEnv(
+        [lambda: Noise(*spaces)] * NUM_ENVS, autoreset_mode=AutoresetMode.SAME_STEP
+    )
+    wrapped = IntrinsicRewardVectorWrapper(envs, method, coefficient=1.0, learn_every=STEPS)
+    wrapped.action_space.seed(0)
+    wrapped.reset(seed=0)
+    for _ in range(STEPS + 1):
+        _, reward, _, _, info = wrapped.step(wrapped.action_space.sample())
+        np.testing.assert_array_equal(reward, info["bonus"])
+    assert wrapped.scalars
+    return float(np.abs(info["bonus"]).mean())
+
+
+def in_sb3(kind: type[Any]) -> Callable[[Any, tuple[Box, gymnasium.Space]], float]:
+    def train(method: Any, spaces: tuple[Box, gymnasium.Space]) -> float:
+        recurrent, on_policy = kind is RecurrentPPO, kind not in (SAC, TD3, DQN)
+        images = spaces[0].dtype == np.uint8
+        nets: dict[str, Any] = {"net_arch": [8]}
+        if recurrent:
+            nets["lstm_hidden_size"] = 8
+        if images:
+            nets["features_extractor_kwargs"] = {"features_dim": 8}
+        settings: dict[str, Any] = {"n_steps": STEPS} if on_policy else {"buffer_size": 10}
+        if on_policy and kind is not A2C:
+            settings["batch_size"] = STEPS
+        if kind in (PPO, RecurrentPPO, MaskablePPO):
+            settings["n_epochs"] = 1
+        policy = ("Cnn" if images else "Mlp") + ("LstmPolicy" if recurrent else "Policy")
+        envs = DummyVecEnv([lambda: Noise(*spaces)] * NUM_ENVS)
+        try:
+            model = kind(policy, envs, policy_kwargs=nets, seed=0, device="cpu", **settings)
+        except AssertionError as error:  # SB3's own word on action spaces
+            raise ValueError(str(error)) from None
+        callback = IntrinsicRewardCallback(method, 1.0)
+        model.learn(STEPS * NUM_ENVS, callback=callback, log_interval=10**6)
+        logged = model.logger.name_to_value
+        assert {"intrinsic/bonus_mean", "intrinsic/share"} < set(logged)  # and what was learnt
+        return float(logged["intrinsic/bonus_mean"])
+
+    return train
+
+
+TRAINERS: dict[str, Callable[[Any, tuple[Box, gymnasium.Space]], float]] = {
+    "`learn_and_reward`, your loop": in_a_loop,
+    "`IntrinsicRewardVectorWrapper`": in_the_wrapper,
+    **{
+        f"`IntrinsicRewardCallback`, {kind.__name__}": in_sb3(kind)
+        for kind in (PPO, A2C, TRPO, RecurrentPPO, MaskablePPO, SAC, TD3, DQN)
+    },
+}
+
+
+def marks() -> dict[str, list[bool]]:
+    """By the name of its row, whether each of CELLS has a mark."""
+    text = PAGE.read_text(encoding="utf-8")
+    table = text.split("<!-- support:begin -->")[1].split("<!-- support:end -->")[0]
+    rows = {}
+    for line in table.strip().splitlines()[2:]:
+        name, *cells = (cell.strip() for cell in line.strip("|").split("|"))
+        if not name.startswith("**"):
+            assert set(cells) <= {"✓", "–"}, line
+            rows[name] = [cell == "✓" for cell in cells]
+    return rows
+
+
+MARKS = marks()
+
+
+def spaces_of(cell: tuple[str, str]) -> tuple[Box, gymnasium.Space]:
+    observations, actions = OBSERVATIONS[cell[0]], ACTIONS[cell[1]]
+    observations.seed(0)
+    actions.seed(0)
+    return observations, actions
+
+
+def test_the_table_has_every_method_and_every_trainer() -> None:
+    assert list(MARKS) == [*METHODS, *TRAINERS]
+    (header,) = re.findall(r"^\| \| (vectors.*) \|$", PAGE.read_text(encoding="utf-8"), re.M)
+    assert [re.findall(r"vectors|images|Box|Discrete", column) for column in header.split("|")] == [
+        list(cell) for cell in CELLS
+    ]
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_method(name: str) -> None:
+    """In every trainer of the first kinds, on every kind of spaces."""
+    trainers = ("`learn_and_reward`, your loop", "`IntrinsicRewardVectorWrapper`")
+    for cell, mark in zip(CELLS, MARKS[name], strict=True):
+        if not mark:
+            with pytest.raises(ValueError, match="needs vectors"):
+                METHODS[name](*spaces_of(cell))
+            continue
+        for trainer in (*trainers, "`IntrinsicRewardCallback`, PPO"):
+            bonus = TRAINERS[trainer](METHODS[name](*spaces_of(cell)), spaces_of(cell))
+            assert np.isfinite(bonus), (trainer, cell)
+
+
+@pytest.mark.parametrize("name", TRAINERS)
+def test_a_trainer(name: str) -> None:
+    """With EMI, on every kind of spaces."""
+    for cell, mark in zip(CELLS, MARKS[name], strict=True):
+        spaces = spaces_of(cell)
+        method: nn.Module = METHODS["`EMI`"](*spaces)
+        if mark:
+            assert TRAINERS[name](method, spaces) > 0
+        else:
+            with pytest.raises(ValueError, match=r"not supported|only supports"):
+                TRAINERS[name](method, spaces)

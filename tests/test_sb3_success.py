@@ -1,0 +1,120 @@
+"""The benchmark that counts successes: its rows, its files, its table and its figure."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PROGRAM = Path(__file__).parents[1] / "benchmarks" / "sb3_success.py"
+_spec = importlib.util.spec_from_file_location("sb3_success", PROGRAM)
+assert _spec is not None
+assert _spec.loader is not None
+bench: Any = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(bench)
+
+
+def episodes(*totals: float) -> list[Any]:
+    """An episode every 100 steps, at the flag if it pays."""
+    return [
+        bench.Episode(100 * k, total, int(total > 0)) for k, total in enumerate(totals, start=1)
+    ]
+
+
+def runs_of(finals: dict[tuple[str, int], float]) -> dict[Any, Any]:
+    runs = {}
+    for (arm, seed), final in finals.items():
+        found = episodes(-50.0, *[final] * 20)
+        runs[arm, seed] = (bench.outcome(arm, seed, 3_000, found, 12.34), found)
+    return runs
+
+
+TWO = runs_of({("ppo", 0): -1.5, ("ppo", 1): -0.5, ("emi", 0): 93.25, ("emi", 1): 91.75})
+
+
+def test_an_outcome_by_hand() -> None:
+    found = episodes(-40.0, *[80.0] * 10, *[92.0] * 20)
+    row = bench.outcome("emi", 3, 5_000, found, 1.26)
+    assert row == ("emi", 3, 5_000, 31, 92.0, 1, round(30 / 31, 4), 200, 1.3)
+    lazy = bench.outcome("ppo", 3, 5_000, episodes(*[-0.1] * 5), 1.0)
+    assert (lazy.final_return, lazy.solved, lazy.reached, lazy.first_reached) == (
+        -0.1,
+        0,
+        0.0,
+        None,
+    )
+    with pytest.raises(ValueError, match="no episode ended in 10 steps"):
+        bench.outcome("ppo", 0, 10, [], 1.0)
+
+
+def test_files_come_back_and_are_the_same_bytes_for_the_same_runs(tmp_path: Path) -> None:
+    assert bench.load(tmp_path) == {}
+    bench.save(tmp_path / "a", TWO)
+    assert bench.load(tmp_path / "a") == TWO
+    bench.save(tmp_path / "b", dict(reversed(TWO.items())))
+    for name in ("runs.csv", "curves.csv.gz"):
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+    lines = (tmp_path / "a" / "runs.csv").read_text().splitlines()
+    assert lines[0].startswith("arm,seed,steps,episodes,final_return,solved,reached")
+    assert lines[1] == "ppo,0,3000,21,-1.5,0,0.0,,12.3"
+    assert lines[3] == "emi,0,3000,21,93.25,1,0.9524,200,12.3"
+
+
+def test_what_is_there_is_not_done_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bench.save(tmp_path, TWO)
+    bench.run(tmp_path, ["ppo", "emi"], [0, 1], 3_000, jobs=1)
+    assert capsys.readouterr().out == "0 runs to do, 4 there\n"
+    with pytest.raises(ValueError, match="holds runs of 3000 steps: take as many"):
+        bench.run(tmp_path, ["ppo"], [2], 4_000, jobs=1)
+
+
+def test_the_table_by_hand() -> None:
+    lines = bench.table(TWO).splitlines()
+    # Wilson's interval of 0 of 2 and of 2 of 2.
+    assert lines[-2] == "| PPO | 2 | 3,000 | -1.0 [-1.5, -0.5] | 0/2 [0.00, 0.66] | 0% | 12 |"
+    assert (
+        lines[-1] == "| PPO + EMI | 2 | 3,000 | 92.5 [91.8, 93.2] | 2/2 [0.34, 1.00] | 95% | 12 |"
+    )
+
+
+def test_a_curve_is_the_mean_of_the_last_twenty() -> None:
+    steps, means = bench.smooth(episodes(*map(float, range(30))))
+    assert steps.tolist() == [100.0 * k for k in range(1, 31)]
+    assert means[[0, 4, 19, 29]].tolist() == [0.0, 2.0, 9.5, 19.5]
+    together = [bench.Episode(100, 1.0, 1), bench.Episode(100, 3.0, 1), bench.Episode(200, 5.0, 1)]
+    steps, means = bench.smooth(together)
+    assert (steps.tolist(), means.tolist()) == ([100.0, 200.0], [2.0, 3.0])
+
+
+def test_drawing_needs_the_files_alone_and_repeats_itself(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bench.save(tmp_path, TWO)
+    for folder in ("one", "two"):
+        bench.main(["draw", "--out", str(tmp_path), "--figures", str(tmp_path / folder)])
+    for name in ("sb3_success.md", "sb3_success.png", "sb3_success.svg"):
+        first, second = ((tmp_path / folder / name).read_bytes() for folder in ("one", "two"))
+        assert first == second
+        assert len(first) > 200
+    assert capsys.readouterr().out == 2 * bench.table(TWO)
+    with pytest.raises(SystemExit) as stopped:
+        bench.main(["draw", "--out", str(tmp_path / "nowhere")])
+    assert stopped.value.code == 2
+    assert "begin with the word run" in capsys.readouterr().err
+
+
+def test_seeds_are_a_range_or_a_list() -> None:
+    assert bench.seeds_of("0-4") == [0, 1, 2, 3, 4]
+    assert bench.seeds_of("5,7") == [5, 7]
+
+
+@pytest.mark.parametrize("arm", ["ppo", "emi", "rnd"])
+def test_every_arm_trains(arm: str) -> None:
+    found = bench.train(arm, 0, 2_000, n_steps=1_000, batch_size=1_000, n_epochs=1)
+    assert 2 <= len(found) <= 4  # the car has 999 steps, and twice as many have been taken
+    assert all(episode.steps <= 2_000 and episode.total < 100 for episode in found)
+    assert all(episode.reached == (episode.total > 0) for episode in found)
