@@ -1,11 +1,10 @@
 """Ours: two choices that the paper leaves open, tried on seeds that are not reported."""
 
-from pathlib import Path
+from functools import partial
 
-from emi.paper.experiment import Experiment, Found, Group, write_page
+from emi.paper.experiment import Experiment, Group
 from emi.paper.tasks import CHEETAH, CHEETAH_STEPS
-from emi.report.curves import Panel, draw_learning_curves
-from emi.report.tables import csv_row, return_table, summarise, write_csv
+from emi.paper.variants import draw_variants
 
 SEEDS = (5, 6, 7, 8, 9)
 
@@ -26,19 +25,11 @@ GROUPS = (
 )
 
 
-def draw(found: Found, stem: Path) -> list[Path]:
-    panels = [Panel(group.title, runs) for group, runs in found.runs.items()]
-    pictures = draw_learning_curves({f"{CHEETAH}, EMI": panels}, stem, title=found.scaled())
-    rows = [summarise(runs, label=group.title) for group, runs in found.runs.items()]
-    page = write_page(found, stem, return_table(rows))
-    return [*pictures, page, write_csv(stem.with_name(f"{stem.name}.csv"), [*map(csv_row, rows)])]
-
-
 EXPERIMENT = Experiment(
     name="open_choices",
     question="Does EMI on SparseHalfCheetah depend on the activation of φ and S, or on a KL term?",
     paper="its words mean tanh and no KL term here (the default); the authors' code has ReLU, and "
     "their MuJoCo script, which runs EMI-D, a KL term on actions of weight 0.1.",
     groups=GROUPS,
-    draw=draw,
+    draw=partial(draw_variants, heading=f"{CHEETAH}, EMI"),
 )
