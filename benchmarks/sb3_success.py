@@ -32,8 +32,8 @@ SOLVED = 90.0  # Gymnasium's own threshold: nearly every one of them reached the
 TITLES = {"ppo": "PPO", "emi": "PPO + EMI", "rnd": "PPO + RND"}
 COLOURS = {"ppo": "#555555", "emi": "#0072B2", "rnd": "#D55E00"}
 
-# PPO has SB3's defaults in every arm. Each bonus is divided by the running deviation of its discounted sum, so that its coefficient is
-# comparable; see benchmarks/README.md for how it was chosen.
+# PPO has SB3's defaults in every arm. Each bonus is divided by the running deviation of its
+# discounted sum, so that its coefficient is comparable; see benchmarks/README.md for the choice.
 COEFFICIENTS = {"ppo": 0.0, "emi": 1.0, "rnd": 1.0}
 
 
