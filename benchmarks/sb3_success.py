@@ -29,12 +29,17 @@ from emi.report.statistics import bootstrap_interval, on_common_steps, wilson_in
 ENV = "MountainCarContinuous-v0"
 LAST = 20  # episodes whose mean return is the final return
 SOLVED = 90.0  # Gymnasium's own threshold: nearly every one of them reached the flag
-TITLES = {"ppo": "PPO", "emi": "PPO + EMI", "rnd": "PPO + RND"}
-COLOURS = {"ppo": "#555555", "emi": "#0072B2", "rnd": "#D55E00"}
+TITLES = {
+    "ppo": "PPO",
+    "emi": "PPO + EMI, raw observations",
+    "emi-standardised": "PPO + EMI",
+    "rnd": "PPO + RND",
+}
+COLOURS = {"ppo": "#555555", "emi": "#56B4E9", "emi-standardised": "#0072B2", "rnd": "#D55E00"}
 
 # PPO has SB3's defaults in every arm. Each bonus is divided by the running deviation of its
 # discounted sum, so that its coefficient is comparable; see benchmarks/README.md for the choice.
-COEFFICIENTS = {"ppo": 0.0, "emi": 1.0, "rnd": 1.0}
+COEFFICIENT = 1.0
 
 
 class Episode(NamedTuple):
@@ -96,10 +101,12 @@ def train(arm: str, seed: int, steps: int, **settings: Any) -> list[Episode]:
     episodes = Episodes()
     callbacks: list[BaseCallback] = [episodes]
     if arm != "ppo":
-        kind = {"emi": emi.EMI, "rnd": emi.RND}[arm]
-        method = kind(model.observation_space, model.action_space, seed=seed)
-        scaled = emi.Combined({arm: (method, 1.0)}, scale=True)
-        callbacks.append(IntrinsicRewardCallback(scaled, COEFFICIENTS[arm]))
+        kind = emi.RND if arm == "rnd" else emi.EMI
+        method: emi.IntrinsicReward = kind(model.observation_space, model.action_space, seed=seed)
+        if arm == "emi-standardised":
+            method = emi.Standardised(method, model.observation_space)
+        scaled = emi.Combined({"bonus": (method, 1.0)}, scale=True)
+        callbacks.append(IntrinsicRewardCallback(scaled, COEFFICIENT))
     model.learn(steps, callback=callbacks)
     envs.close()
     return episodes.found

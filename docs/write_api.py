@@ -26,8 +26,9 @@ each method has a [page of its own](methods).
 SECTIONS = {
     "Methods": ["emi.EMI", "emi.ICM", "emi.RND", "emi.EX2", "emi.SimHash", "emi.VIME"],
     "The contract": ["emi.IntrinsicReward", "emi.Transitions", "emi.learn_and_reward"],
-    "Several bonuses, and whether they work": [
+    "Bonuses combined, standardised, diagnosed": [
         "emi.Combined",
+        "emi.Standardised",
         "emi.diagnose",
         "emi.intrinsic.diagnosis.Diagnosis",
     ],

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         RNDConfig,
         SimHash,
         SimHashConfig,
+        Standardised,
         VIMEConfig,
         learn_and_reward,
     )
@@ -44,6 +45,7 @@ __all__ = [
     "RNDConfig",
     "SimHash",
     "SimHashConfig",
+    "Standardised",
     "Transitions",
     "VIMEConfig",
     "diagnose",
@@ -71,6 +73,7 @@ _HOMES = {
             "RNDConfig",
             "SimHash",
             "SimHashConfig",
+            "Standardised",
             "VIMEConfig",
             "learn_and_reward",
         ],

@@ -58,6 +58,10 @@ def combined(*spaces: gymnasium.Space) -> emi.Combined:
     return emi.Combined({"emi": (METHODS["`EMI`"](*spaces), 1.0)}, scale=True)
 
 
+def standardised(observations: gymnasium.Space, actions: gymnasium.Space) -> emi.Standardised:
+    return emi.Standardised(METHODS["`EMI`"](observations, actions), observations)
+
+
 # As a user builds them, but for sizes: nets and trainings are small.
 METHODS: dict[str, Callable[..., Any]] = {
     "`EMI`": lambda *s: emi.EMI(*s, emi.EMIConfig(minibatch=8, epochs=1)),
@@ -78,6 +82,7 @@ METHODS: dict[str, Callable[..., Any]] = {
     ),
     "`VIME`": lambda *s: emi.VIME(*s, emi.VIMEConfig(updates=1, min_replay=2)),
     "`Combined`": combined,
+    "`Standardised`": standardised,
 }
 
 

@@ -19,6 +19,7 @@ from emi.intrinsic.ex2 import EX2, EX2Config
 from emi.intrinsic.icm import ICM, ICMConfig
 from emi.intrinsic.rnd import RND, RNDConfig
 from emi.intrinsic.simhash import SimHash, SimHashConfig
+from emi.intrinsic.standardised import Standardised
 from emi.intrinsic.vime import VIME, VIMEConfig
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
     "RNDConfig",
     "SimHash",
     "SimHashConfig",
+    "Standardised",
     "VIMEConfig",
     "learn_and_reward",
     "make_intrinsic",
