@@ -76,7 +76,7 @@ def test_the_table_by_hand() -> None:
     lines = bench.table(TWO).splitlines()
     # Wilson's interval of 0 of 2 and of 2 of 2.
     assert lines[-2] == "| PPO | 2 | 3,000 | -1.0 [-1.5, -0.5] | 0/2 [0.00, 0.66] | 0% | 12 |"
-    emi = "| PPO + EMI, raw observations | 2 | 3,000 | 92.5 [91.8, 93.2] | 2/2 [0.34, 1.00] |"
+    emi = "| PPO + EMI, raw | 2 | 3,000 | 92.5 [91.8, 93.2] | 2/2 [0.34, 1.00] |"
     assert lines[-1] == f"{emi} 95% | 12 |"
 
 
