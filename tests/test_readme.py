@@ -44,6 +44,14 @@ def test_the_table_is_the_one_that_the_committed_runs_give() -> None:
         assert row in README.splitlines()
 
 
+def test_the_table_of_another_trainer_is_the_committed_one() -> None:
+    table = (ROOT / "results/sb3_success/sb3_success.md").read_text(encoding="utf-8")
+    rows = [line for line in table.splitlines() if line.startswith("|")]
+    assert len(rows) == 5
+    for row in rows:
+        assert row in README.splitlines()
+
+
 def test_links_lead_somewhere() -> None:
     targets = re.findall(r"\]\(([^)#:]+)\)", README)
     assert len(targets) > 10
