@@ -212,7 +212,7 @@ def test_run_collect_and_draw_from_end_to_end(
         Group("small_plain", world, "trpo", (0,), 5_000, small, "α = 0"),
         Group("small_bonus", world, "emi", (0,), 5_000, (*small, "intrinsic.epochs=1"), "α"),
     )
-    tiny = Experiment("tiny", "Does it run?", "does.", groups, emi_d_coefficient.draw)
+    tiny = Experiment("tiny", "Does it run?", "does.", groups, emi_d_coefficient.EXPERIMENT.draw)
     monkeypatch.setattr(commands, "named", lambda names: (tiny,))
     runs, results = tmp_path / "runs", tmp_path / "results"
     typed = words("run", "tiny", "--scale", "0.1", "--out", runs, "--jobs", 1)
