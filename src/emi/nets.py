@@ -98,7 +98,7 @@ class Pixels(nn.Module):
         return obs[:, -self.channels :]
 
     def forward(self, obs: Tensor) -> Tensor:
-        # channels_last convolutions are twice as fast on CPUs.
+        # In the layout of the convolutions' weights; benchmarks/image_update.py has what it gains.
         floats = self.frames(obs).to(torch.float32, memory_format=torch.channels_last)
         return floats.mul_(2 / 255).sub_(1)
 
