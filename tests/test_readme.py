@@ -45,7 +45,7 @@ def test_the_table_is_the_one_that_the_committed_runs_give() -> None:
 
 
 def test_the_table_of_another_trainer_is_the_committed_one() -> None:
-    table = (ROOT / "results/sb3_success/sb3_success.md").read_text(encoding="utf-8")
+    table = (ROOT / "results/figures/sb3_success.md").read_text(encoding="utf-8")
     rows = [line for line in table.splitlines() if line.startswith("|")]
     assert len(rows) == 5
     for row in rows:

@@ -363,6 +363,7 @@ def _paper(args: argparse.Namespace) -> int:
 
     try:
         from emi.paper import commands
+        from emi.paper.experiment import Budget
     except ModuleNotFoundError as error:
         raise BadInputError(
             f"emi paper needs {error.name}: install it with pip install 'emi-rl[all]'"
@@ -374,7 +375,7 @@ def _paper(args: argparse.Namespace) -> int:
             return commands.collect(args.names, args.runs, args.results)
         if args.word == "draw":
             return commands.draw(args.names, args.results, args.out or args.results / "figures")
-        budget = commands.Budget(
+        budget = Budget(
             jobs=args.jobs,
             threads=args.threads,
             engine=args.engine,

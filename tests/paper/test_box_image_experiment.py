@@ -11,7 +11,7 @@ from safetensors.numpy import load_file
 
 from emi.paper import box_image
 from emi.paper.box_image import CONFIG, EXPERIMENT, affine_r2, draw, make, run, sample
-from emi.paper.experiment import find
+from emi.paper.experiment import Budget, find
 
 
 def test_positions_and_actions_are_those_of_their_transitions() -> None:
@@ -92,8 +92,8 @@ def test_run_and_draw(
 def test_scaled_seeds_and_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
     monkeypatch.setattr(box_image, "run", lambda *arguments: asked.append(arguments))
-    make(Path("runs"), 1.0, None)
-    make(Path("runs"), 0.1, [4, 7])
-    make(Path("runs"), 0.0001, [0])
+    make(Path("runs"), Budget())
+    make(Path("runs"), Budget(scale=0.1, seeds=(4, 7)))
+    make(Path("runs"), Budget(scale=0.0001, seeds=(0,)))
     folder = Path("runs/box_image")
     assert asked == [(folder, [0, 1, 2, 3, 4], 30_000), (folder, [4], 3_000), (folder, [0], 1_000)]

@@ -9,8 +9,8 @@ from results_tree import ITERATIONS, write_group, write_sample
 from emi.cli import main
 from emi.paper import ablation, coefficient_search, commands, emi_d_coefficient
 from emi.paper.catalogue import EXPERIMENTS
-from emi.paper.commands import Budget, planned, scaled_steps
-from emi.paper.experiment import Experiment, Group
+from emi.paper.commands import planned, scaled_steps
+from emi.paper.experiment import Budget, Experiment, Group
 from emi.paper.tasks import task
 
 NAMES = [
@@ -29,6 +29,7 @@ NAMES = [
     "coefficient_search",
     "open_choices",
     "rounding",
+    "sb3_success",
 ]
 
 
@@ -80,7 +81,12 @@ def test_everything_is_drawn_and_the_same_runs_give_the_same_bytes(
     assert said.err == ""
     stems = {path.stem for path in whole.iterdir()}
     worlds = {"embedding_paths_SparseHalfCheetah", "error_model_SparseHalfCheetah"}
-    assert stems == {*NAMES, *worlds} - {"embedding_paths", "atari_curves", "box_image"}
+    assert stems == {*NAMES, *worlds} - {
+        "embedding_paths",
+        "atari_curves",
+        "box_image",
+        "sb3_success",
+    }
     assert all(str(path) in said.out.splitlines() for path in whole.iterdir())
     # Nothing is scaled, and nothing says so.
     assert not any(b"SCALED" in path.read_bytes() for path in whole.iterdir())

@@ -26,7 +26,7 @@ from emi.agent.rollout import collect
 from emi.data import Array, FloatArray, Transitions
 from emi.envs.box_image import HORIZON, BoxImageVectorEnv
 from emi.intrinsic import EMI, EMIConfig
-from emi.paper.experiment import Experiment, Found, write_page
+from emi.paper.experiment import Budget, Experiment, Found, write_page
 from emi.report.curves import new_figure, save_figure
 from emi.report.statistics import bootstrap_interval
 from emi.report.tables import markdown_row, write_csv
@@ -126,10 +126,10 @@ def run(
             print(f"seed {seed}, KL on the {target}: R² position {r2[0]:.3f}, action {r2[1]:.3f}")
 
 
-def make(root: Path, scale: float, chosen: Sequence[int] | None) -> None:
+def make(root: Path, budget: Budget) -> None:
     """Learn what `root`/box_image does not hold yet."""
-    seeds = [seed for seed in SEEDS if chosen is None or seed in chosen]
-    run(root / FOLDER, seeds, max(FEWEST_SAMPLES, round(SAMPLES * scale)))
+    seeds = [seed for seed in SEEDS if budget.seeds is None or seed in budget.seeds]
+    run(root / FOLDER, seeds, max(FEWEST_SAMPLES, round(SAMPLES * budget.scale)))
 
 
 def draw(found: Found, stem: Path) -> list[Path]:

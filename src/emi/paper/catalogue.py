@@ -17,6 +17,7 @@ from emi.paper import (
     open_choices,
     performance_profile,
     rounding,
+    sb3_success,
     statistical_tests,
     table_1,
 )
@@ -38,6 +39,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     coefficient_search.EXPERIMENT,
     open_choices.EXPERIMENT,
     rounding.EXPERIMENT,
+    sb3_success.EXPERIMENT,
 )
 
 

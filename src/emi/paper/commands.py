@@ -8,31 +8,18 @@ import functools
 import shutil
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from emi.experiment.config import resolve
 from emi.experiment.sweep import Cell, plan, sweep
 from emi.paper.catalogue import EXPERIMENTS, named
-from emi.paper.experiment import Experiment, Found, Group, find, finished_run, seed_text
+from emi.paper.experiment import Budget, Experiment, Found, Group, find, finished_run, seed_text
 from emi.report.load import collect as collect_runs
 from emi.report.load import load_run
 from emi.report.paper_values import in_millions
 
 RUNS, RESULTS = Path("runs/paper"), Path("results")
 FEWEST_ITERATIONS = 3  # of a scaled run
-
-
-@dataclass(frozen=True)
-class Budget:
-    """How `run` does it."""
-
-    jobs: int | None = None
-    threads: int = 1
-    engine: str = "local"
-    address: str | None = None
-    scale: float = 1.0
-    seeds: tuple[int, ...] | None = None  # of the grid's; None for all
 
 
 def list_all(results: Path) -> int:
@@ -63,11 +50,16 @@ def run(names: Sequence[str], out: Path, budget: Budget, *, lacking_in: Path | N
         raise ValueError(f"--scale lies above 0 and not above 1, got {budget.scale:g}")
     experiments = named(names)
     cells = planned(experiments, out, budget, lacking_in)
-    makers = [e.make for e in experiments if e.make is not None]
+    makers = [
+        e.make
+        for e in experiments
+        if e.make is not None
+        and (lacking_in is None or not all((lacking_in / name).exists() for name in e.files))
+    ]
     if not cells and not makers:
         raise ValueError("there is nothing to run: every run of these grids is there, or excluded")
     for make in makers:
-        make(out, budget.scale, budget.seeds)
+        make(out, budget)
     code = 0
     if cells:
         code = sweep(cells, jobs=budget.jobs, engine=budget.engine, address=budget.address)

@@ -15,7 +15,7 @@ from emi.report.load import Run, load_run
 from emi.report.paper_values import TITLES, in_millions
 
 Draw = Callable[["Found", Path], list[Path]]  # what is there, and the files' path but their ending
-Make = Callable[[Path, float, Sequence[int] | None], None]  # root, scale, seeds if not all
+Make = Callable[[Path, "Budget"], None]  # below which root, and how
 Load = Callable[[Path], Run]
 
 
@@ -42,6 +42,18 @@ class Group:
 
     def directory(self, root: Path, seed: int) -> Path:
         return root / self.place / f"seed{seed}"
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How `emi paper run` does it."""
+
+    jobs: int | None = None
+    threads: int = 1
+    engine: str = "local"
+    address: str | None = None
+    scale: float = 1.0
+    seeds: tuple[int, ...] | None = None  # of the grid's; None for all
 
 
 @dataclass(frozen=True)

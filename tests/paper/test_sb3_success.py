@@ -1,19 +1,12 @@
-"""The benchmark that counts successes: its rows, its files, its table and its figure."""
+"""PPO with and without a bonus: the rows of a run, its files, its table and its figure."""
 
-from __future__ import annotations
-
-import importlib.util
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-PROGRAM = Path(__file__).parents[1] / "benchmarks" / "sb3_success.py"
-_spec = importlib.util.spec_from_file_location("sb3_success", PROGRAM)
-assert _spec is not None
-assert _spec.loader is not None
-bench: Any = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(bench)
+from emi.paper import sb3_success as bench
+from emi.paper.experiment import Budget, find
 
 
 def episodes(*totals: float) -> list[Any]:
@@ -89,26 +82,38 @@ def test_a_curve_is_the_mean_of_the_last_twenty() -> None:
     assert (steps.tolist(), means.tolist()) == ([100.0, 200.0], [2.0, 3.0])
 
 
-def test_drawing_needs_the_files_alone_and_repeats_itself(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    bench.save(tmp_path, TWO)
-    for folder in ("one", "two"):
-        bench.main(["draw", "--out", str(tmp_path), "--figures", str(tmp_path / folder)])
-    for name in ("sb3_success.md", "sb3_success.png", "sb3_success.svg"):
-        first, second = ((tmp_path / folder / name).read_bytes() for folder in ("one", "two"))
-        assert first == second
-        assert len(first) > 200
-    assert capsys.readouterr().out == 2 * bench.table(TWO)
-    with pytest.raises(SystemExit) as stopped:
-        bench.main(["draw", "--out", str(tmp_path / "nowhere")])
-    assert stopped.value.code == 2
-    assert "begin with the word run" in capsys.readouterr().err
+def test_drawing_needs_the_files_alone_and_repeats_itself(tmp_path: Path) -> None:
+    bench.save(tmp_path / "sb3_success", TWO)
+    found = find(bench.EXPERIMENT, tmp_path)
+    assert found.missing_files == ()
+    first, second = (bench.draw(found, tmp_path / out / "sb3_success") for out in ("one", "two"))
+    assert [path.suffix for path in first] == [".png", ".svg", ".md"]
+    for one, two in zip(first, second, strict=True):
+        assert one.read_bytes() == two.read_bytes()
+        assert len(one.read_bytes()) > 200
+    page = first[2].read_text()
+    assert bench.table(TWO) in page
+    assert "**SCALED: 3,000 of 200,000 steps**" in page
 
 
-def test_seeds_are_a_range_or_a_list() -> None:
-    assert bench.seeds_of("0-4") == [0, 1, 2, 3, 4]
-    assert bench.seeds_of("5,7") == [5, 7]
+def test_a_table_without_a_row_cannot_be_drawn(tmp_path: Path) -> None:
+    bench.save(tmp_path / "sb3_success", {})
+    with pytest.raises(ValueError, match=r"runs\.csv holds no run"):
+        bench.draw(find(bench.EXPERIMENT, tmp_path), tmp_path / "out")
+
+
+def test_scaled_seeds_and_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(bench, "run", lambda *arguments: asked.append(arguments))
+    bench.make(Path("runs"), Budget())
+    bench.make(Path("runs"), Budget(scale=0.1, seeds=(4, 7), jobs=2))
+    bench.make(Path("runs"), Budget(scale=0.0001, seeds=(0,)))
+    folder, arms = Path("runs/sb3_success"), ["ppo", "emi", "emi-standardised"]
+    assert asked == [
+        (folder, arms, [0, 1, 2, 3, 4], 200_000, 1),
+        (folder, arms, [4], 20_000, 2),
+        (folder, arms, [0], 3_000, 1),
+    ]
 
 
 @pytest.mark.parametrize("arm", list(bench.TITLES))

@@ -1,13 +1,11 @@
-"""How often Stable-Baselines3's PPO solves MountainCarContinuous, alone and with a bonus.
+"""Ours: how often Stable-Baselines3's PPO solves MountainCarContinuous, alone and with a bonus.
 
 The car must first roll away from the flag to get up the hill, every push costs, and only the flag
 pays: unless its noise has found the flag before, PPO alone learns to stand still.
 
-    python benchmarks/sb3_success.py run --seeds 0-4 --out results/sb3_success
-    python benchmarks/sb3_success.py draw --out results/sb3_success
+A run takes about three minutes on one core.
 """
 
-import argparse
 import csv
 import functools
 import gzip
@@ -18,17 +16,23 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import matplotlib as mpl
 import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 
+from emi.data import FloatArray
 from emi.durable_file import write_durably
+from emi.paper.experiment import Budget, Experiment, Found, write_page
+from emi.report.curves import new_figure, save_figure
 from emi.report.statistics import bootstrap_interval, on_common_steps, wilson_interval
+from emi.report.tables import markdown_row
 
 ENV = "MountainCarContinuous-v0"
+SEEDS = range(5)
+STEPS = 200_000
 LAST = 20  # episodes whose mean return is the final return
 SOLVED = 90.0  # Gymnasium's own threshold: nearly every one of them reached the flag
+FEWEST_STEPS = 3_000  # of a scaled run: three episodes
+FOLDER = "sb3_success"
+FILES = ("runs.csv", "curves.csv.gz")
 TITLES = {
     "ppo": "PPO",
     "emi": "PPO + EMI, raw",
@@ -37,7 +41,7 @@ TITLES = {
 COLOURS = {"ppo": "#555555", "emi": "#D55E00", "emi-standardised": "#0072B2"}
 
 # PPO has SB3's defaults in every arm. Each bonus is divided by the running deviation of its
-# discounted sum, so that its coefficient is comparable; see benchmarks/README.md for the choice.
+# discounted sum, so that its coefficient is comparable; see docs/results.md for the choice.
 COEFFICIENTS = {"emi": 1.0, "emi-standardised": 5.0}
 
 
@@ -208,33 +212,58 @@ def run(out: Path, arms: Iterable[str], seeds: Iterable[int], steps: int, jobs: 
             )
 
 
+def make(root: Path, budget: Budget) -> None:
+    """Train what `root`/sb3_success does not hold yet; ValueError where SB3 is missing."""
+    try:
+        import emi.adapters.stable_baselines3  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise ValueError(str(error)) from None
+    seeds = [seed for seed in SEEDS if budget.seeds is None or seed in budget.seeds]
+    steps = max(FEWEST_STEPS, round(STEPS * budget.scale))
+    run(root / FOLDER, list(TITLES), seeds, steps, budget.jobs or 1)
+
+
+def draw(found: Found, stem: Path) -> list[Path]:
+    runs = load(found.results / FOLDER)
+    if not runs:
+        raise ValueError(f"{found.results / FOLDER / FILES[0]} holds no run: run it again")
+    fewest = min(row.steps for row, _ in runs.values())
+    scaled = f"SCALED: {fewest:,} of {STEPS:,} steps" if fewest < STEPS else ""
+    body = "\n\n".join([*([f"**{scaled}**"] if scaled else []), table(runs)])
+    return [*_draw_figure(runs, stem, scaled), write_page(found, stem, body)]
+
+
 def table(runs: Runs) -> str:
     """One line for each arm, as Markdown."""
+    final_return, solved = "final return, mean [95 % CI]", f"solved (> {SOLVED:.0f}) [95 % CI]"
+    titles = ["", "seeds", "steps", final_return, solved, "episodes at the flag", "seconds a run"]
     lines = [
         f"{ENV}, mean return of the last {LAST} training episodes of each run, without the bonus.",
         "",
-        f"| | seeds | steps | final return, mean [95 % CI] | solved (> {SOLVED:.0f}) [95 % CI] "
-        "| episodes at the flag | seconds a run |",
-        "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
+        markdown_row(titles),
+        markdown_row(["---"] + ["---:"] * 6),
     ]
     for arm, title in TITLES.items():
         rows = [row for row, _ in runs.values() if row.arm == arm]
         if not rows:
             continue
         final = np.array([row.final_return for row in rows])
-        mean, rate = bootstrap_interval(final), sum(row.solved for row in rows)
-        low, high = wilson_interval(rate, len(rows))
-        lines.append(
-            f"| {title} | {len(rows)} | {rows[0].steps:,} "
-            f"| {final.mean():.1f} [{mean.low:.1f}, {mean.high:.1f}] "
-            f"| {rate}/{len(rows)} [{low:.2f}, {high:.2f}] "
-            f"| {np.mean([row.reached for row in rows]):.0%} "
-            f"| {np.median([row.seconds for row in rows]):.0f} |"
-        )
-    return "\n".join(lines) + "\n"
+        mean, count = bootstrap_interval(final), sum(row.solved for row in rows)
+        low, high = wilson_interval(count, len(rows))
+        cells = [
+            title,
+            str(len(rows)),
+            f"{rows[0].steps:,}",
+            f"{final.mean():.1f} [{mean.low:.1f}, {mean.high:.1f}]",
+            f"{count}/{len(rows)} [{low:.2f}, {high:.2f}]",
+            f"{np.mean([row.reached for row in rows]):.0%}",
+            f"{np.median([row.seconds for row in rows]):.0f}",
+        ]
+        lines.append(markdown_row(cells))
+    return "\n".join(lines)
 
 
-def smooth(episodes: Sequence[Episode]) -> tuple[np.ndarray, np.ndarray]:
+def smooth(episodes: Sequence[Episode]) -> tuple[FloatArray, FloatArray]:
     """Steps [n] and the mean return of the last LAST episodes, or of those there are, [n]."""
     totals = np.cumsum([0.0, *(episode.total for episode in episodes)])
     ends = np.arange(1, len(episodes) + 1)
@@ -244,68 +273,32 @@ def smooth(episodes: Sequence[Episode]) -> tuple[np.ndarray, np.ndarray]:
     return steps.astype(float), means[::-1][last]  # of episodes that ended together, all
 
 
-def draw(runs: Runs, stem: Path) -> None:
-    """Learning curves, one panel for each arm, every seed and their mean: PNG and SVG."""
-    with mpl.rc_context({"svg.hashsalt": "emi", "svg.fonttype": "path"}):
-        present = [arm for arm in TITLES if any(row.arm == arm for row, _ in runs.values())]
-        figure = Figure(figsize=(3.0 * len(present), 2.9), layout="constrained")
-        FigureCanvasAgg(figure)
-        first = None
-        for place, arm in enumerate(present, start=1):
-            panel = figure.add_subplot(1, len(present), place, sharey=first)
-            first = first or panel
-            curves = [smooth(episodes) for row, episodes in runs.values() if row.arm == arm]
-            for steps, returns in curves:
-                panel.plot(steps, returns, color=COLOURS[arm], alpha=0.35, linewidth=0.8)
-            grid, stacked = on_common_steps([s for s, _ in curves], [r for _, r in curves])
-            panel.plot(grid, stacked.mean(0), color=COLOURS[arm], linewidth=2)
-            panel.axhline(SOLVED, color="#999999", linestyle=":", linewidth=1)
-            panel.set_title(f"{TITLES[arm]}, {len(curves)} seeds", fontsize=10)
-            panel.set_xlabel("environment steps")
-            panel.xaxis.set_major_formatter(lambda x, _: f"{x / 1000:.0f}k")
-            panel.spines[["top", "right"]].set_visible(False)
-        assert first is not None
-        first.set_ylabel(f"return, mean of {LAST} episodes")
-        stem.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(stem.with_suffix(".png"), dpi=150, metadata={"Software": None})
-        figure.savefig(stem.with_suffix(".svg"), metadata={"Date": None})
+def _draw_figure(runs: Runs, stem: Path, title: str) -> list[Path]:
+    """Learning curves, one panel for each arm, every seed and their mean."""
+    present = [arm for arm in TITLES if any(row.arm == arm for row, _ in runs.values())]
+    figure = new_figure(3.0 * len(present), 2.9, title)
+    panels = figure.subplots(1, len(present), squeeze=False, sharey=True)[0]
+    for panel, arm in zip(panels, present, strict=True):
+        curves = [smooth(episodes) for row, episodes in runs.values() if row.arm == arm]
+        for steps, returns in curves:
+            panel.plot(steps, returns, color=COLOURS[arm], alpha=0.35, linewidth=0.8)
+        grid, stacked = on_common_steps([s for s, _ in curves], [r for _, r in curves])
+        panel.plot(grid, stacked.mean(0), color=COLOURS[arm], linewidth=2)
+        panel.axhline(SOLVED, color="#999999", linestyle=":", linewidth=1)
+        panel.set_title(f"{TITLES[arm]}, {len(curves)} seeds", fontsize=10)
+        panel.set_xlabel("environment steps")
+        panel.xaxis.set_major_formatter(lambda x, _: f"{x / 1000:.0f}k")
+        panel.spines[["top", "right"]].set_visible(False)
+    panels[0].set_ylabel(f"return, mean of {LAST} episodes")
+    return save_figure(figure, stem)
 
 
-def seeds_of(text: str) -> list[int]:
-    """`0-4` or `0,2,5` as numbers."""
-    try:
-        if "-" in text:
-            first, last = map(int, text.split("-"))
-            return list(range(first, last + 1))
-        return [int(part) for part in text.split(",")]
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"seeds are 0-4 or 0,2,5, got {text!r}") from None
-
-
-def main(words: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("word", choices=["run", "draw"])
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="where the CSVs are")
-    parser.add_argument("--seeds", type=seeds_of, default=list(range(5)), help="0-4 or 0,2,5")
-    parser.add_argument("--steps", type=int, default=200_000, help="environment steps of a run")
-    parser.add_argument("--arms", nargs="+", choices=list(TITLES), default=list(TITLES))
-    parser.add_argument("--jobs", type=int, default=1, help="runs at a time, one thread each")
-    parser.add_argument("--figures", type=Path, metavar="DIR", help="default: as --out")
-    options = parser.parse_args(words)
-    try:
-        if options.word == "run":
-            run(options.out, options.arms, options.seeds, options.steps, options.jobs)
-            return
-        runs = load(options.out)
-        if not runs:
-            raise ValueError(f"there is no run in {options.out}: begin with the word run")
-        stem = (options.figures or options.out) / "sb3_success"
-        draw(runs, stem)
-        write_durably(stem.with_suffix(".md"), table(runs).encode())
-        print(table(runs), end="")
-    except ValueError as error:
-        parser.error(str(error))
-
-
-if __name__ == "__main__":
-    main()
+EXPERIMENT = Experiment(
+    name="sb3_success",
+    question="Does EMI's bonus let Stable-Baselines3's PPO solve MountainCarContinuous?",
+    paper="trains with TRPO only.",
+    groups=(),
+    draw=draw,
+    files=tuple(f"{FOLDER}/{name}" for name in FILES),
+    make=make,
+)
