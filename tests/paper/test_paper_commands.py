@@ -1,16 +1,17 @@
 """`emi paper` from the command line: list, run, collect, draw, and what it says when it cannot."""
 
+import dataclasses
 import json
 from pathlib import Path
 
 import pytest
-from results_tree import ITERATIONS, write_group, write_sample
+from results_tree import write_group, write_sample
 
 from emi.cli import main
 from emi.paper import ablation, coefficient_search, commands, emi_d_coefficient
 from emi.paper.catalogue import EXPERIMENTS
 from emi.paper.commands import planned, scaled_steps
-from emi.paper.experiment import Budget, Experiment, Group
+from emi.paper.experiment import Budget, Experiment, Group, finished_run
 from emi.paper.tasks import task
 
 NAMES = [
@@ -125,12 +126,28 @@ def test_scaled_runs_are_marked_in_figure_and_table(
 
 
 def test_unfinished_runs_are_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_group(tmp_path, ablation.GROUPS[0], [1.0, 2.0], iterations=ITERATIONS - 1)
+    write_group(tmp_path, ablation.GROUPS[0], [1.0, 2.0], iterations=999)
     assert main(words("draw", "ablation", "--results", tmp_path)) == 0
     line, *_ = capsys.readouterr().out.splitlines()
     place = "ablation_no_information/SparseHalfCheetah/emi"
     assert line == f"missing: {place} seeds 0-4, 5M steps (ablation)"
     assert not (tmp_path / "figures").exists()
+
+
+def test_a_run_must_have_the_whole_preset_of_its_group(tmp_path: Path) -> None:
+    (group,) = task("SparseHalfCheetah", ("trpo",), (0,))
+    write_group(tmp_path, group, [1.0])
+    path = group.directory(tmp_path, 0) / "config.json"
+    config = json.loads(path.read_text())
+    config["threads"], config["trpo"]["slices"] = 7, 3  # as fast or as slow as one likes
+    del config["trpo"]["damping"]  # before there was such an option
+    path.write_text(json.dumps(config))
+    assert finished_run(group, tmp_path, 0) is not None
+    config["trpo"]["max_kl"] = 0.5
+    path.write_text(json.dumps(config))
+    with pytest.raises(ValueError, match=r"was run with trpo\.max_kl=0\.5 and not 0\.01: move"):
+        finished_run(group, tmp_path, 0)
+    assert finished_run(dataclasses.replace(group, past=True), tmp_path, 0) is not None
 
 
 def test_a_run_with_other_settings_is_not_drawn_as_what_it_is_not(
@@ -143,7 +160,7 @@ def test_a_run_with_other_settings_is_not_drawn_as_what_it_is_not(
     write_group(tmp_path, coefficient_search.EXPERIMENT.groups[0], [0.0, 0.0])
     assert main(words("draw", "ablation", "coefficient_search", "--results", tmp_path)) == 1
     said = capsys.readouterr()
-    sentence = "was run with intrinsic.error_model=True and not false"
+    sentence = "was run with intrinsic.error_model=True and not False"
     assert said.err.startswith("emi: ablation is not drawn: ")
     assert sentence in said.err
     assert said.err.count("\n") == 1

@@ -6,10 +6,13 @@ An experiment has a question, a grid of runs and a drawing. Its runs live in
 """
 
 import functools
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+from emi.experiment.config import resolve, to_dict
 from emi.experiment.run_directory import file_name
 from emi.report.load import Run, load_run
 from emi.report.paper_values import TITLES, in_millions
@@ -17,6 +20,9 @@ from emi.report.paper_values import TITLES, in_millions
 Draw = Callable[["Found", Path], list[Path]]  # what is there, and the files' path but their ending
 Make = Callable[[Path, "Budget"], None]  # below which root, and how
 Load = Callable[[Path], Run]
+
+# Runs may differ in these: scaled ones have fewer steps, and the others cost time or memory.
+NOT_OF_THE_METHOD = ("seed", "steps", "threads", "device", "trpo.slices")
 
 
 @dataclass(frozen=True)
@@ -131,24 +137,37 @@ def finished_run(group: Group, root: Path, seed: int, load: Load = load_run) -> 
 
 
 def _check(group: Group, seed: int, run: Run, directory: Path) -> None:
-    """A run in the wrong folder would be drawn as what it is not."""
+    """A run in the wrong folder, or with other settings, would be drawn as what it is not."""
     if (run.env, run.method, run.seed) != (group.env, group.method, seed):
         what = f"a run of {run.env}, {run.method}, seed {run.seed}"
         raise ValueError(f"{directory} holds {what}: move it where it belongs")
-    for setting in group.settings:
-        key, _, wanted = setting.partition("=")
-        value = functools.reduce(lambda part, name: part[name], key.split("."), run.config)
-        if not _same(value, wanted):
+    wanted = _settings(group)
+    for key, value in _flat(run.config).items():
+        # An option that came later kept what had been done before it.
+        if key in wanted and value != wanted[key]:
             raise ValueError(
-                f"{directory} was run with {key}={value} and not {wanted}: move it elsewhere and "
-                "run the group again"
+                f"{directory} was run with {key}={value} and not {wanted[key]}: move it elsewhere "
+                "and run the group again"
             )
 
 
-def _same(value: object, wanted: str) -> bool:
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return float(value) == float(wanted)
-    return str(value).lower() == wanted.lower()
+@functools.cache
+def _settings(group: Group) -> dict[str, object]:
+    """What every run of the group has in its config.json, as far as it changes what is learnt."""
+    made = resolve(group.env, group.method, overrides=group.settings)
+    flat = _flat(json.loads(json.dumps(to_dict(made))))  # lists, as in the file
+    if group.past:
+        return {key: flat[key] for key in (setting.split("=")[0] for setting in group.settings)}
+    return {key: value for key, value in flat.items() if key not in NOT_OF_THE_METHOD}
+
+
+def _flat(nested: Mapping[str, Any], prefix: str = "") -> dict[str, object]:
+    """{"trpo": {"max_kl": 0.01}} to {"trpo.max_kl": 0.01}."""
+    flat: dict[str, object] = {}
+    for name, value in nested.items():
+        key = f"{prefix}{name}"
+        flat |= _flat(value, f"{key}.") if isinstance(value, Mapping) else {key: value}
+    return flat
 
 
 def seed_text(seeds: Sequence[int]) -> str:
