@@ -319,8 +319,16 @@ def _watch(args: argparse.Namespace) -> int:
 
 
 def _sweep(args: argparse.Namespace) -> int:
-    from emi.experiment.sweep import dry_run, parse_seeds, plan, sweep, write_job_array
+    from emi.experiment.sweep import (
+        check_engine,
+        dry_run,
+        parse_seeds,
+        plan,
+        sweep,
+        write_job_array,
+    )
 
+    check_engine(args.engine, args.address)  # also where --dry-run or --slurm start nothing
     cells = plan(
         args.out,
         args.envs,

@@ -114,6 +114,8 @@ def test_what_a_run_asks_for(tmp_path: Path) -> None:
     ("more", "sentence"),
     [
         (["--engine", "rey"], "unknown engine 'rey': did you mean 'ray'?"),
+        (["--engine", "rey", "--dry-run"], "unknown engine 'rey': did you mean 'ray'?"),
+        (["--engine", "rey", "--slurm", "no.sh"], "unknown engine 'rey': did you mean 'ray'?"),
         (["--engine", "cloud"], "unknown engine 'cloud': use local or ray"),
         (["--address", "here:1"], "--address is that of a Ray cluster: add --engine ray"),
         (["--engine", "ray", "--address", "127.0.0.1:9"], "there is no Ray cluster at 127.0.0.1:9"),

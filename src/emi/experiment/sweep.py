@@ -108,15 +108,20 @@ def write_job_array(cells: Sequence[Cell], file: Path, *, jobs: int | None = Non
     return int(any(cell.state == "conflict" for cell in cells))
 
 
-def _open_engine(name: str, address: str | None, threads: int) -> AbstractContextManager[Engine]:
+def check_engine(name: str, address: str | None) -> None:
+    """ConfigError for words that no sweep can be started with."""
     if name not in ENGINES:
         close = difflib.get_close_matches(name, ENGINES, n=1)
         hint = f"did you mean {close[0]!r}?" if close else f"use {' or '.join(ENGINES)}"
         raise ConfigError(f"unknown engine {name!r}: {hint}")
+    if address is not None and name != "ray":
+        raise ConfigError("--address is that of a Ray cluster: add --engine ray")
+
+
+def _open_engine(name: str, address: str | None, threads: int) -> AbstractContextManager[Engine]:
+    check_engine(name, address)
     if name == "ray":
         return ray_engine(address, threads)
-    if address is not None:
-        raise ConfigError("--address is that of a Ray cluster: add --engine ray")
     return contextlib.nullcontext(LocalEngine())
 
 
