@@ -197,6 +197,15 @@ class TestGroups:
         assert {g.label: len(g.members) for g in row} == {"EMI (eta=0.1)": 1, "EMI (eta=0.01)": 2}
         assert remarks == []
 
+    def test_time_and_memory_tell_no_groups_apart(self, tmp_path: Path) -> None:
+        for number in range(2):
+            path = write_run(tmp_path / str(number), [1.0], seed=number) / "config.json"
+            config = json.loads(path.read_text()) | {"threads": number, "trpo": {"slices": number}}
+            path.write_text(json.dumps(config))
+        groups, _ = group_runs(find_runs([tmp_path]))
+        ((group,),) = groups.values()
+        assert (group.label, len(group.members)) == ("EMI", 2)
+
     def test_a_copy_counts_once(self, tmp_path: Path) -> None:
         write_run(tmp_path / "a" / "seed0", [1.0, 2.0])
         shutil.copytree(tmp_path / "a", tmp_path / "b")

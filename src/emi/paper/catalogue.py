@@ -16,6 +16,7 @@ from emi.paper import (
     loss_convergence,
     open_choices,
     performance_profile,
+    report_page,
     rounding,
     sb3_success,
     statistical_tests,
@@ -40,6 +41,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     open_choices.EXPERIMENT,
     rounding.EXPERIMENT,
     sb3_success.EXPERIMENT,
+    report_page.EXPERIMENT,
 )
 
 

@@ -10,19 +10,15 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from emi.experiment.config import resolve, to_dict
 from emi.experiment.run_directory import file_name
-from emi.report.load import Run, load_run
+from emi.report.load import Run, dotted, load_run
 from emi.report.paper_values import TITLES, in_millions
 
 Draw = Callable[["Found", Path], list[Path]]  # what is there, and the files' path but their ending
 Make = Callable[[Path, "Budget"], None]  # below which root, and how
 Load = Callable[[Path], Run]
-
-# Runs may differ in these: scaled ones have fewer steps, and the others cost time or memory.
-NOT_OF_THE_METHOD = ("seed", "steps", "threads", "device", "trpo.slices")
 
 
 @dataclass(frozen=True)
@@ -142,7 +138,7 @@ def _check(group: Group, seed: int, run: Run, directory: Path) -> None:
         what = f"a run of {run.env}, {run.method}, seed {run.seed}"
         raise ValueError(f"{directory} holds {what}: move it where it belongs")
     wanted = _settings(group)
-    for key, value in _flat(run.config).items():
+    for key, value in run.settings.items():
         # An option that came later kept what had been done before it.
         if key in wanted and value != wanted[key]:
             raise ValueError(
@@ -153,21 +149,12 @@ def _check(group: Group, seed: int, run: Run, directory: Path) -> None:
 
 @functools.cache
 def _settings(group: Group) -> dict[str, object]:
-    """What every run of the group has in its config.json, as far as it changes what is learnt."""
-    made = resolve(group.env, group.method, overrides=group.settings)
-    flat = _flat(json.loads(json.dumps(to_dict(made))))  # lists, as in the file
+    """What every run of the group has in its config.json, whatever its steps: some are scaled."""
+    made = to_dict(resolve(group.env, group.method, overrides=group.settings))
+    settings = dict(dotted(json.loads(json.dumps(made))))  # lists, as in the file
     if group.past:
-        return {key: flat[key] for key in (setting.split("=")[0] for setting in group.settings)}
-    return {key: value for key, value in flat.items() if key not in NOT_OF_THE_METHOD}
-
-
-def _flat(nested: Mapping[str, Any], prefix: str = "") -> dict[str, object]:
-    """{"trpo": {"max_kl": 0.01}} to {"trpo.max_kl": 0.01}."""
-    flat: dict[str, object] = {}
-    for name, value in nested.items():
-        key = f"{prefix}{name}"
-        flat |= _flat(value, f"{key}.") if isinstance(value, Mapping) else {key: value}
-    return flat
+        return {key: settings[key] for key in (word.split("=")[0] for word in group.settings)}
+    return {key: value for key, value in settings.items() if key != "steps"}
 
 
 def seed_text(seeds: Sequence[int]) -> str:

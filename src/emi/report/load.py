@@ -9,7 +9,7 @@ import csv
 import gzip
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+# Options that runs of one experiment may differ in: they change time and memory, not the method.
+NOT_SETTINGS = frozenset({"seed", "threads", "device", "trpo.slices"})
 MANIFEST_COLUMNS = ("run", "commit", "command", "seed", "machine", "minutes")
 
 
@@ -37,9 +39,23 @@ class Run:
         iterations = math.ceil(self.steps / self.config["steps_per_iteration"])
         return len(self.metrics["iteration"]) >= iterations
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The config with dotted keys, without the options that tell no experiments apart."""
+        return {key: value for key, value in dotted(self.config) if key not in NOT_SETTINGS}
+
     def final_return(self, iterations: int = 1) -> float:
         """Mean of `return_mean` over the last `iterations` iterations."""
         return float(self.metrics["return_mean"][-iterations:].mean())
+
+
+def dotted(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """{"trpo": {"max_kl": 0.01}} as ("trpo.max_kl", 0.01)."""
+    for key, value in config.items():
+        if isinstance(value, Mapping):
+            yield from dotted(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
 
 
 def load_run(directory: Path) -> Run:

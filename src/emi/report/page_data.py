@@ -20,7 +20,7 @@ from emi.report.comparison import (
     welch,
 )
 from emi.report.first_reward import first_reward, median_first_reward
-from emi.report.load import Run, load_run
+from emi.report.load import NOT_SETTINGS, Run, load_run
 from emi.report.page_encoding import evenly, quantised
 from emi.report.page_privacy import clean, private_words, public_config, public_starts
 from emi.report.paper_values import METHOD_ORDER, PAPER, TITLES, PaperValues, in_millions
@@ -42,8 +42,6 @@ MEASURES = {
     "bonus_mean": "mean bonus",
 }
 MOST_POINTS = 500  # of a curve: more than that many a screen shows as a smear
-# Two runs that differ only in these are the same experiment.
-NOT_SETTINGS = {"seed", "threads", "device"}
 MOST_NAMED_SETTINGS = 3  # in the name of a group; beyond, its number has to do
 
 
@@ -58,8 +56,7 @@ class Found:
 
     @property
     def settings(self) -> str:
-        rest = {key: value for key, value in self.run.config.items() if key not in NOT_SETTINGS}
-        return json.dumps(rest, sort_keys=True)
+        return json.dumps(self.run.settings, sort_keys=True)
 
 
 @dataclass(frozen=True)

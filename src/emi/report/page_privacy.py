@@ -9,6 +9,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from emi.report.load import dotted
+
 HIDDEN = "…"
 # Stays as it is in the page: these are fixed words of ours, a number or a version.
 _START_FIELDS = ("time", "iteration", "command", "commit", "modified")
@@ -92,7 +94,7 @@ def public_config(
 ) -> dict[str, Any]:
     """The config with dotted keys, its strings cleaned, without keys that name people or hosts."""
     flat: dict[str, Any] = {}
-    for key, value in _leaves(config, ""):
+    for key, value in dotted(config):
         if _PRIVATE_KEY.search(key):
             continue
         # Our own words: a person called emi must not hide the method.
@@ -104,14 +106,6 @@ def _cleaned(value: Any, private: frozenset[str]) -> Any:
     if isinstance(value, str):
         return clean(value, private)
     return [_cleaned(part, private) for part in value] if isinstance(value, list) else value
-
-
-def _leaves(content: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
-    for key, value in content.items():
-        if isinstance(value, Mapping):
-            yield from _leaves(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
 
 
 def _strings(content: Any, key: str) -> Iterator[tuple[str, str]]:
