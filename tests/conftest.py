@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from pathlib import Path
 
@@ -9,3 +10,5 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent))  # for tests/oracle.py
 torch.set_num_threads(1)
+# A shell's background job ignores SIGINT, and so do the processes it starts; tests send it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
