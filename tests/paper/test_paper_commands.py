@@ -1,6 +1,7 @@
 """`emi paper` from the command line: list, run, collect, draw, and what it says when it cannot."""
 
 import dataclasses
+import gzip
 import json
 from pathlib import Path
 
@@ -8,10 +9,10 @@ import pytest
 from results_tree import write_group, write_sample
 
 from emi.cli import main
-from emi.paper import ablation, coefficient_search, commands, emi_d_coefficient
+from emi.paper import ablation, coefficient_search, commands, embedding_paths, emi_d_coefficient
 from emi.paper.catalogue import EXPERIMENTS
 from emi.paper.commands import planned, scaled_steps
-from emi.paper.experiment import Budget, Experiment, Group, finished_run
+from emi.paper.experiment import Budget, Experiment, Group, find, finished_run
 from emi.paper.tasks import task
 
 NAMES = [
@@ -277,11 +278,11 @@ def test_collect_keeps_the_longer_run_and_takes_the_embedding_along(
     kept, copied = capsys.readouterr().out.splitlines()
     assert kept == f"kept: {group.directory(results, 0)} has 5M steps, the new run 0.5M"
     assert copied == str(group.directory(results, 1))
-    assert not (group.directory(results, 1) / "embedding.safetensors").exists()  # not asked for
+    assert not list(group.directory(results, 1).glob("embedding*"))  # not asked for
 
     # The sample of a run that was not taken must not stand beside another run.
     asked = words("collect", "embedding_paths", "--runs", runs, "--results", results)
-    sample = group.directory(results, 0) / "embedding.safetensors"
+    sample = group.directory(results, 0) / "embedding.safetensors.gz"
     assert main(asked) == 0
     assert not sample.exists()
     for path in group.directory(results, 0).iterdir():
@@ -290,4 +291,10 @@ def test_collect_keeps_the_longer_run_and_takes_the_embedding_along(
     assert main(asked) == 0
     assert capsys.readouterr().out.splitlines() == [str(sample.parent), str(sample)]
     assert main(asked) == 0  # the same run again: the same bytes again
-    assert sample.read_bytes() == (group.directory(runs, 0) / sample.name).read_bytes()
+    made = group.directory(runs, 0) / "embedding.safetensors"
+    assert gzip.decompress(sample.read_bytes()) == made.read_bytes()
+    # Either form can be drawn.
+    for root in (runs, results):
+        assert find(embedding_paths.EXPERIMENT, root).missing_files == tuple(
+            name for name in embedding_paths.EXPERIMENT.files if "SparseHalf" not in name
+        )

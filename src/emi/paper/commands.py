@@ -15,7 +15,7 @@ from emi.experiment.sweep import Cell, plan, sweep
 from emi.paper.catalogue import EXPERIMENTS, named
 from emi.paper.experiment import Budget, Experiment, Found, Group, find, finished_run, seed_text
 from emi.report.load import collect as collect_runs
-from emi.report.load import load_run
+from emi.report.load import load_run, read_stored, stored, write_compressed
 from emi.report.paper_values import in_millions
 
 RUNS, RESULTS = Path("runs/paper"), Path("results")
@@ -54,7 +54,7 @@ def run(names: Sequence[str], out: Path, budget: Budget, *, lacking_in: Path | N
         e.make
         for e in experiments
         if e.make is not None
-        and (lacking_in is None or not all((lacking_in / name).exists() for name in e.files))
+        and (lacking_in is None or not all(stored(lacking_in / name) for name in e.files))
     ]
     if not cells and not makers:
         raise ValueError("there is nothing to run: every run of these grids is there, or excluded")
@@ -125,10 +125,13 @@ def collect(names: Sequence[str], runs: Path, results: Path) -> int:
         source, target = runs / name, results / name
         # What belongs to a run goes with that run only; anything else is made once.
         of_run = (source.parent / "config.json").exists()
-        if source.exists() and (target.parent in copied if of_run else not target.exists()):
+        there = stored(source)
+        if there is not None and (target.parent in copied if of_run else not target.exists()):
             target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(source, target)
-            copied.append(target)
+            if of_run:  # frames of a game are large and much alike
+                copied.append(write_compressed(target, read_stored(there)))
+            else:
+                copied.append(Path(shutil.copyfile(there, target)))
     for path in copied:
         print(path)
     if not copied:

@@ -7,6 +7,7 @@ from emi.paper.experiment import Experiment, Found
 from emi.paper.tasks import CHEETAH, embedding_file, task
 from emi.report.curves import Panel, draw_learning_curves
 from emi.report.embedding import draw_error_model
+from emi.report.load import stored
 
 WORLDS = ("MontezumaRevenge", CHEETAH)
 
@@ -33,7 +34,7 @@ def draw_worlds(found: Found, stem: Path, draw_one: DrawSample) -> list[Path]:
     written: list[Path] = []
     for name in found.experiment.files:
         sample = found.results / name
-        if sample.exists():
+        if stored(sample) is not None:
             world = sample.parents[2].name
             to = stem.with_name(f"{stem.name}_{world}")
             written += draw_one(sample.parent, to, note=found.scaled(world))

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from emi.experiment.config import resolve, to_dict
 from emi.experiment.run_directory import file_name
-from emi.report.load import Run, dotted, load_run
+from emi.report.load import Run, dotted, load_run, stored
 from emi.report.paper_values import TITLES, in_millions
 
 Draw = Callable[["Found", Path], list[Path]]  # what is there, and the files' path but their ending
@@ -119,7 +119,7 @@ def find(experiment: Experiment, results: Path, load: Load = load_run) -> Found:
                 missing.setdefault(group, []).append(seed)
             else:
                 runs.setdefault(group, []).append(run)
-    absent = tuple(name for name in experiment.files if not (results / name).exists())
+    absent = tuple(name for name in experiment.files if stored(results / name) is None)
     return Found(experiment, results, runs, missing, absent)
 
 

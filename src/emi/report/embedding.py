@@ -4,6 +4,7 @@ Both are drawn from `embedding.safetensors`, which a complete run of emi or emi-
 paths of its first environments in its last batch.
 """
 
+import zlib
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,11 +15,13 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.patheffects import withStroke
 from safetensors import SafetensorError
-from safetensors.numpy import load_file
+from safetensors.numpy import load
 
 from emi.report.curves import BLUE, GREY, ORANGE, save_figure
-from emi.report.load import Run, load_run
+from emi.report.load import Run, load_run, read_stored, stored
 from emi.report.paper_values import TITLES
+
+SAMPLE = "embedding.safetensors"  # in a run directory; compressed in results/
 
 Array = npt.NDArray[Any]
 IntArray = npt.NDArray[np.int64]
@@ -120,11 +123,11 @@ def draw_error_model(run_directory: Path, stem: Path, *, note: str = "") -> list
 
 def read_sample(run_directory: Path) -> tuple[Run, Sample]:
     """The run and its `embedding.safetensors`; ValueError says why there is none."""
-    run, path = load_run(run_directory), run_directory / "embedding.safetensors"
-    if path.exists():
+    run, path = load_run(run_directory), stored(run_directory / SAMPLE)
+    if path is not None:
         try:
-            sample = load_file(path)
-        except SafetensorError as error:
+            sample = load(read_stored(path))
+        except (SafetensorError, OSError, EOFError, zlib.error) as error:
             raise ValueError(f"{path} is damaged ({error}): train the run again") from None
         # The first samples that were written do not say where an episode ended; what follows does.
         return run, {"ended": _followed_by_a_start(sample), **sample}

@@ -2,7 +2,7 @@
 
 A run directory holds `config.json`, `provenance.json` and `metrics.csv`. A committed run holds the
 same three, the last one compressed, at `results/<experiment>/<env>/<method>/seed<seed>/`, and has a
-row in `results/MANIFEST.csv`.
+row in `results/MANIFEST.csv`; where a figure needs it, its embedding too, compressed.
 """
 
 import csv
@@ -106,9 +106,7 @@ def collect(run_directories: Iterable[Path], experiment: Path) -> list[Path]:
         target.mkdir(parents=True, exist_ok=True)
         for name in ("config.json", "provenance.json"):
             (target / name).write_bytes((directory / name).read_bytes())
-        # A fixed time stamp and no file name in the header: the bytes depend on the content alone.
-        compressed = gzip.compress(_read_metrics(directory), mtime=0)
-        (target / "metrics.csv.gz").write_bytes(compressed)
+        write_compressed(target / "metrics.csv", _read_metrics(directory))
         key = target.relative_to(experiment.parent).as_posix()
         rows[key] = _manifest_row(key, run)
         targets.append(target)
@@ -121,11 +119,28 @@ def _read_json(path: Path) -> dict[str, Any]:
     return content
 
 
+def stored(path: Path) -> Path | None:
+    """The file as it stands: plain, as a run writes it, or with .gz, as results/ keeps it."""
+    compressed = path.with_name(f"{path.name}.gz")
+    return next((each for each in (path, compressed) if each.exists()), None)
+
+
+def read_stored(path: Path) -> bytes:
+    """The content of a file that `stored` has found."""
+    content = path.read_bytes()
+    return gzip.decompress(content) if path.suffix == ".gz" else content
+
+
+def write_compressed(path: Path, content: bytes) -> Path:
+    """Writes `path`.gz; the same content gives the same bytes: no time stamp, no file name."""
+    target = path.with_name(f"{path.name}.gz")
+    target.write_bytes(gzip.compress(content, mtime=0))
+    return target
+
+
 def _read_metrics(directory: Path) -> bytes:
-    plain = directory / "metrics.csv"
-    if plain.exists():
-        return plain.read_bytes()
-    return gzip.decompress((directory / "metrics.csv.gz").read_bytes())
+    path = directory / "metrics.csv"
+    return read_stored(stored(path) or path)
 
 
 def _parse_metrics(text: str) -> dict[str, npt.NDArray[np.float64]]:

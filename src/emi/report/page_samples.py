@@ -9,6 +9,7 @@ import numpy as np
 from emi.report.embedding import (
     PEAK_COLOURS,
     PEAKS_APART,
+    SAMPLE,
     Array,
     Sample,
     choose_episode,
@@ -17,6 +18,7 @@ from emi.report.embedding import (
     plane,
     read_sample,
 )
+from emi.report.load import stored
 from emi.report.page_data import Found
 from emi.report.page_encoding import (
     FRAMES_PER_PIECE,
@@ -42,7 +44,7 @@ def choose_samples(found: Sequence[Found]) -> tuple[list[int], list[str]]:
 
     Low seeds come first, so that every method has its turn before one fills the page.
     """
-    have = [k for k, one in enumerate(found) if (one.directory / "embedding.safetensors").exists()]
+    have = [k for k, one in enumerate(found) if stored(one.directory / SAMPLE)]
     chosen: list[int] = []
     states = 0
     for k in sorted(have, key=lambda k: (found[k].run.seed, k)):
