@@ -393,7 +393,7 @@ def _paper(args: argparse.Namespace) -> int:
         )
         out = args.out or commands.default_runs(args.scale)
         lacking_in = args.results if args.missing else None
-        return commands.run(args.names, out, budget, lacking_in=lacking_in)
+        return commands.run(args.names, out, budget, words=args.typed, lacking_in=lacking_in)
     except ValueError as error:
         raise BadInputError(str(error)) from None
 

@@ -128,8 +128,8 @@ def run(
 
 def make(root: Path, budget: Budget) -> None:
     """Learn what `root`/box_image does not hold yet."""
-    seeds = [seed for seed in SEEDS if budget.seeds is None or seed in budget.seeds]
-    run(root / FOLDER, seeds, max(FEWEST_SAMPLES, round(SAMPLES * budget.scale)))
+    samples = max(FEWEST_SAMPLES, round(SAMPLES * budget.scale))
+    run(root / FOLDER, budget.chosen(SEEDS), samples)
 
 
 def draw(found: Found, stem: Path) -> list[Path]:
@@ -229,4 +229,5 @@ EXPERIMENT = Experiment(
     draw=draw,
     files=tuple(FILES.values()),
     make=make,
+    seeds=tuple(SEEDS),
 )

@@ -5,7 +5,6 @@ what was run can be drawn where it is, and collected without saying where to.
 """
 
 import functools
-import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ from emi.experiment.config import resolve
 from emi.experiment.sweep import Cell, plan, sweep
 from emi.paper.catalogue import EXPERIMENTS, named
 from emi.paper.experiment import Budget, Experiment, Found, Group, find, finished_run, seed_text
+from emi.paper.made_files import collect_files, make_files
 from emi.report.load import collect as collect_runs
 from emi.report.load import load_run, read_stored, stored, write_compressed
 from emi.report.paper_values import in_millions
@@ -42,24 +42,34 @@ def default_runs(scale: float) -> Path:
     return RUNS if scale == 1 else RUNS.with_name(f"{RUNS.name}_{scale:g}")
 
 
-def run(names: Sequence[str], out: Path, budget: Budget, *, lacking_in: Path | None = None) -> int:
-    """All groups of these experiments in one sweep, or only the runs that `lacking_in` lacks."""
+def run(
+    names: Sequence[str],
+    out: Path,
+    budget: Budget,
+    *,
+    words: Sequence[str],
+    lacking_in: Path | None = None,
+) -> int:
+    """All groups of these experiments in one sweep, or only the runs that `lacking_in` lacks.
+
+    `words` is the command as typed.
+    """
     if not names:
         raise ValueError("name what to run: see 'emi paper list'")
     if not 0 < budget.scale <= 1:
         raise ValueError(f"--scale lies above 0 and not above 1, got {budget.scale:g}")
     experiments = named(names)
     cells = planned(experiments, out, budget, lacking_in)
-    makers = [
-        e.make
+    to_make = [
+        e
         for e in experiments
         if e.make is not None
-        and (lacking_in is None or not all(stored(lacking_in / name) for name in e.files))
+        and (lacking_in is None or not all((lacking_in / name).exists() for name in e.files))
     ]
-    if not cells and not makers:
+    if not cells and not to_make:
         raise ValueError("there is nothing to run: every run of these grids is there, or excluded")
-    for make in makers:
-        make(out, budget)
+    for experiment in to_make:
+        make_files(experiment, out, budget, words, lacking_in)
     code = 0
     if cells:
         code = sweep(cells, jobs=budget.jobs, engine=budget.engine, address=budget.address)
@@ -76,7 +86,7 @@ def planned(
     """The cells of all groups, each once, seed by seed: a sweep cut short has covered all alike."""
     cells: dict[Path, Cell] = {}
     for group in dict.fromkeys(g for e in experiments for g in e.groups if not g.past):
-        seeds = [seed for seed in group.seeds if budget.seeds is None or seed in budget.seeds]
+        seeds = budget.chosen(group.seeds)
         if lacking_in is not None:
             seeds = [seed for seed in seeds if finished_run(group, lacking_in, seed) is None]
         if not seeds:
@@ -121,17 +131,14 @@ def collect(names: Sequence[str], runs: Path, results: Path) -> int:
                 ready.append(group.directory(runs, seed))
         if ready:
             copied += collect_runs(ready, results / group.folder)
-    for name in dict.fromkeys(name for e in experiments for name in e.files):
-        source, target = runs / name, results / name
-        # What belongs to a run goes with that run only; anything else is made once.
-        of_run = (source.parent / "config.json").exists()
-        there = stored(source)
-        if there is not None and (target.parent in copied if of_run else not target.exists()):
-            target.parent.mkdir(parents=True, exist_ok=True)
-            if of_run:  # frames of a game are large and much alike
-                copied.append(write_compressed(target, read_stored(there)))
-            else:
-                copied.append(Path(shutil.copyfile(there, target)))
+    for experiment in experiments:
+        if experiment.make is not None:
+            copied += collect_files(experiment, runs, results)
+    for name in dict.fromkeys(name for e in experiments if e.make is None for name in e.files):
+        there, target = stored(runs / name), results / name
+        if there is not None and target.parent in copied:  # goes with its run only
+            # Compressed: frames of a game are large and much alike.
+            copied.append(write_compressed(target, read_stored(there)))
     for path in copied:
         print(path)
     if not copied:

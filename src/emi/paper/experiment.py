@@ -7,7 +7,7 @@ An experiment has a question, a grid of runs and a drawing. Its runs live in
 
 import functools
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -57,6 +57,9 @@ class Budget:
     scale: float = 1.0
     seeds: tuple[int, ...] | None = None  # of the grid's; None for all
 
+    def chosen(self, seeds: Iterable[int]) -> list[int]:
+        return [seed for seed in seeds if self.seeds is None or seed in self.seeds]
+
 
 @dataclass(frozen=True)
 class Experiment:
@@ -68,7 +71,8 @@ class Experiment:
     groups: tuple[Group, ...]
     draw: Draw
     files: tuple[str, ...] = ()  # below results/, that the drawing needs beside the runs' metrics
-    make: Make | None = None  # makes `files` where no agent is trained
+    make: Make | None = None  # makes `files`, all in one folder, where no sweep does
+    seeds: tuple[int, ...] = ()  # of `make`
 
 
 @dataclass(frozen=True)

@@ -218,9 +218,8 @@ def make(root: Path, budget: Budget) -> None:
         import emi.adapters.stable_baselines3  # noqa: F401
     except ModuleNotFoundError as error:
         raise ValueError(str(error)) from None
-    seeds = [seed for seed in SEEDS if budget.seeds is None or seed in budget.seeds]
     steps = max(FEWEST_STEPS, round(STEPS * budget.scale))
-    run(root / FOLDER, list(TITLES), seeds, steps, budget.jobs or 1)
+    run(root / FOLDER, list(TITLES), budget.chosen(SEEDS), steps, budget.jobs or 1)
 
 
 def draw(found: Found, stem: Path) -> list[Path]:
@@ -301,4 +300,5 @@ EXPERIMENT = Experiment(
     draw=draw,
     files=tuple(f"{FOLDER}/{name}" for name in FILES),
     make=make,
+    seeds=tuple(SEEDS),
 )

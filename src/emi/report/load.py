@@ -9,7 +9,7 @@ import csv
 import gzip
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -97,9 +97,7 @@ def collect(run_directories: Iterable[Path], experiment: Path) -> list[Path]:
                 f"finish it with 'emi resume {directory}'"
             )
 
-    manifest = experiment.parent / "MANIFEST.csv"
-    rows = _read_manifest(manifest)
-    targets = []
+    rows, targets = [], []
     for directory, run in runs:
         env = run.env.replace(":", "-").replace("/", "-")  # `gym:Ant-v5` is no folder name
         target = experiment / env / run.method / f"seed{run.seed}"
@@ -108,9 +106,10 @@ def collect(run_directories: Iterable[Path], experiment: Path) -> list[Path]:
             (target / name).write_bytes((directory / name).read_bytes())
         write_compressed(target / "metrics.csv", _read_metrics(directory))
         key = target.relative_to(experiment.parent).as_posix()
-        rows[key] = _manifest_row(key, run)
+        seconds = float(run.metrics["seconds"][-1])
+        rows.append(manifest_row(key, run.provenance["starts"], str(run.seed), seconds))
         targets.append(target)
-    _write_manifest(manifest, rows)
+    add_to_manifest(experiment.parent, rows)
     return targets
 
 
@@ -150,21 +149,32 @@ def _parse_metrics(text: str) -> dict[str, npt.NDArray[np.float64]]:
     return dict(zip(header, table.T, strict=True))
 
 
-def _manifest_row(key: str, run: Run) -> dict[str, str]:
-    """A run that was stopped and resumed has several starts: the first command, every commit."""
-    starts = run.provenance["starts"]
+def manifest_row(
+    key: str, starts: Sequence[Mapping[str, Any]], seed: str, seconds: float
+) -> dict[str, str]:
+    """What was stopped and resumed has several starts: the first command, every commit."""
     machine = starts[0]["machine"]
     return {
         "run": key,
         "commit": " ".join(dict.fromkeys(_commit(start) for start in starts)),
         "command": starts[0]["command"],
-        "seed": str(run.seed),
+        "seed": seed,
         "machine": f"{machine['cpu']}, {machine['cores']} cores",
-        "minutes": f"{run.metrics['seconds'][-1] / 60:.1f}",
+        "minutes": f"{seconds / 60:.1f}",
     }
 
 
-def _commit(start: dict[str, Any]) -> str:
+def add_to_manifest(results: Path, rows: Iterable[dict[str, str]]) -> None:
+    """Adds rows to MANIFEST.csv, each in its place; one of the same run is replaced."""
+    path = results / "MANIFEST.csv"
+    known = _read_manifest(path) | {row["run"]: row for row in rows}
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, MANIFEST_COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(known[key] for key in sorted(known))
+
+
+def _commit(start: Mapping[str, Any]) -> str:
     return (start["commit"] or "unknown") + ("+modified" if start["modified"] else "")
 
 
@@ -173,10 +183,3 @@ def _read_manifest(path: Path) -> dict[str, dict[str, str]]:
         return {}
     with path.open(newline="") as file:
         return {row["run"]: row for row in csv.DictReader(file)}
-
-
-def _write_manifest(path: Path, rows: dict[str, dict[str, str]]) -> None:
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, MANIFEST_COLUMNS, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows[key] for key in sorted(rows))
