@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from gymnasium.spaces import Box, Dict, Discrete
 from torch.distributions import Categorical, Independent, Normal, kl_divergence
 
 from emi.agent.policy import CategoricalPolicy, GaussianPolicy, PolicyConfig, make_policy
+from emi.nets import Activation
 
 VECTOR = Box(-np.inf, np.inf, (5,))
 IMAGE = Box(0, 255, (4, 52, 52), np.uint8)
@@ -61,7 +63,7 @@ def test_fisher_is_the_hessian_of_the_kl() -> None:
 
 
 @pytest.mark.parametrize("space", [VECTOR, IMAGE, Box(-9, 9, (2, 3))])
-@pytest.mark.parametrize("activation", ["tanh", "relu"])
+@pytest.mark.parametrize("activation", get_args(Activation))
 def test_the_numpy_actor_is_the_network(space: Box, activation: str) -> None:
     config = PolicyConfig(hidden=(8, 4), activation=activation)  # type: ignore[arg-type]
     space.seed(0)

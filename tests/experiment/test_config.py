@@ -105,6 +105,21 @@ def test_any_environment_with_images_gets_what_images_need() -> None:
     assert read.intrinsic == EMIConfig()
 
 
+@pytest.mark.parametrize(
+    ("limit", "num_envs", "steps"),
+    [(None, 10, 5_000), (200, 10, 5_000), (999, 5, 5_000), (7_000, 1, 7_000)],
+)
+def test_an_iteration_of_any_environment_holds_its_longest_episode(
+    limit: int | None, num_envs: int, steps: int
+) -> None:
+    gymnasium.register("test/Camera-v0", entry_point=Camera, max_episode_steps=limit)
+    try:
+        config = resolve("gym:test/Camera-v0")
+    finally:
+        del gymnasium.registry["test/Camera-v0"]
+    assert (config.num_envs, config.steps_per_iteration) == (num_envs, steps)
+
+
 def test_the_papers_other_worlds() -> None:
     swimmer, game, box = map(resolve, ("SwimmerGather", "MontezumaRevenge", "BoxImage"))
     # Supplementary tables 1 and 2, and the captions of table 1.

@@ -469,16 +469,37 @@ class TestTensorBoard:
         assert [e.step for e in events.Scalars("run/kl")] == [100 * n for n in range(1, 11)]
 
     def test_without_tensorboard_it_is_said(self, tmp_path: Path, fake: type[FakeTrainer]) -> None:
-        class Noting(Silent):
-            notes: list[str] = []  # noqa: RUF012
-
-            def note(self, sentence: str) -> None:
-                self.notes.append(sentence)
-
-        run(CONFIG, tmp_path / "run", progress=Noting())
-        assert Noting.notes == [
+        progress = Noting()
+        run(WHOLE, tmp_path / "run", progress=progress)
+        assert progress.notes == [
             "no TensorBoard events are written: pip install 'emi-rl[train]' for them"
         ]
+
+
+class Noting(Silent):
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, sentence: str) -> None:
+        self.notes.append(sentence)
+
+
+# As CONFIG, with an episode of 500 steps in every iteration.
+WHOLE = resolve(
+    "SparseHalfCheetah", steps=500, threads=1, overrides=["steps_per_iteration=500", "num_envs=1"]
+)
+
+
+def test_episodes_that_no_iteration_holds_are_spoken_of(
+    tmp_path: Path, fake: type[FakeTrainer]
+) -> None:
+    progress = Noting()
+    run(CONFIG, tmp_path / "run", progress=progress)
+    assert progress.notes[0] == (
+        "each environment takes 50 steps in an iteration and an episode up to 500: one that is "
+        "cut off counts in no return; for whole ones raise steps_per_iteration or lower num_envs "
+        "(--set)"
+    )
 
 
 class TestRealTrainer:

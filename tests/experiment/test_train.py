@@ -339,6 +339,15 @@ def test_rewards_are_clamped_for_learning_only() -> None:
     assert math.isnan(report.metrics["return_mean"]) or report.metrics["return_mean"] < -100
 
 
+def test_a_bonus_is_examined_beside_the_reward_that_is_learnt_from() -> None:
+    clamped, raw = (
+        Trainer(small("emi", f"clip_rewards={word}", env="gym:Pendulum-v1")).diagnose(passes=1)
+        for word in ("true", "false")
+    )
+    # The pendulum is charged up to 16 a step; clamped, at most 1.
+    assert clamped.answers["share"].value > 2 * raw.answers["share"].value
+
+
 def test_the_embedding_sample_is_whole_paths() -> None:
     trainer = Trainer(small())
     assert trainer.embedding_sample() == {}

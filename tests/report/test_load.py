@@ -1,5 +1,6 @@
 import csv
 import gzip
+import math
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +29,10 @@ def test_final_return_is_the_last_iteration_or_a_mean_of_the_last_ones(tmp_path:
     run = load_run(write_run(tmp_path / "run", [500.0, 10.0, 30.0]))
     assert run.final_return() == 30.0
     assert run.final_return(2) == 20.0
+    cut = load_run(write_run(tmp_path / "cut", [10.0, 30.0, math.nan]))
+    assert cut.final_return() == 30.0
+    assert cut.final_return(2) == 20.0
+    assert math.isnan(load_run(write_run(tmp_path / "no", [math.nan] * 2)).final_return())
 
 
 def test_a_half_written_row_of_a_live_run_is_left_out(tmp_path: Path) -> None:

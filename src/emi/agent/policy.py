@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from emi.data import Array, PositiveFloat, PositiveInt, UnitRange
-from emi.nets import Activation, is_image, linear, push_forward, trunk
+from emi.nets import Activation, Flat, is_image, linear, push_forward, trunk
 
 MIN_LOG_STD = math.log(1e-6)  # floor of the authors' Gaussian policy
 
@@ -61,6 +61,14 @@ def _in_numpy(policy: GaussianPolicy | CategoricalPolicy) -> Callable[[Array], A
                 layers.append(np.tanh)
             case nn.ReLU():
                 layers.append(partial(np.maximum, 0))
+            case nn.ELU(alpha=alpha):
+                layers.append(partial(_elu, alpha))
+            case nn.LeakyReLU(negative_slope=slope):
+                layers.append(partial(_leaky_relu, slope))
+            case Flat():  # below
+                pass
+            case _:
+                raise TypeError(f"nothing in NumPy is known for {module}")
 
     def through_numpy(obs: Array) -> Array:
         x = obs.reshape(len(obs), -1).astype(np.float32, copy=False)
@@ -73,6 +81,14 @@ def _in_numpy(policy: GaussianPolicy | CategoricalPolicy) -> Callable[[Array], A
 
 def _affine(weight: Array, bias: Array, x: Array) -> Array:
     return x @ weight + bias
+
+
+def _elu(alpha: float, x: Array) -> Array:
+    return np.where(x > 0, x, alpha * np.expm1(np.minimum(x, 0)))
+
+
+def _leaky_relu(slope: float, x: Array) -> Array:
+    return np.where(x > 0, x, slope * x)
 
 
 class GaussianPolicy(nn.Module):

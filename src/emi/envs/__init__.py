@@ -84,6 +84,18 @@ def is_atari(name: str) -> bool:
     return name in ATARI_GAMES or name.startswith(ATARI_PREFIX)
 
 
+def time_limit(name: str) -> int | None:
+    """The longest episode of an environment, in steps; None if there is no limit or no name."""
+    if name.startswith(GYM_PREFIX):
+        known = name.removeprefix(GYM_PREFIX)
+    else:
+        known = f"emi/{'Atari' if is_atari(name) else name}-v0"
+    try:
+        return gym.spec(known).max_episode_steps
+    except (gym.error.Error, ImportError):
+        return None
+
+
 def observes_images(name: str) -> bool:
     """Whether a `gym:` environment shows images; to know, it is made."""
     env = _make(name, num_envs=1, threads=None)

@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Mapping
 
 from emi.agent.value import ValueConfig
-from emi.envs import GYM_PREFIX, is_atari, observes_images, unknown_name
+from emi.envs import GYM_PREFIX, is_atari, observes_images, time_limit, unknown_name
 from emi.experiment.config import METHODS, ConfigError, TrainConfig
 from emi.intrinsic import (
     EMIConfig,
@@ -79,8 +79,9 @@ _BOX_IMAGE: Own = {
     "emi": dataclasses.replace(_EMI_IMAGES, lambda_info=0.01),  # supplementary section 7
 }
 
-# η. EMI's and EMI-D's from the paper; AE-SimHash's from its authors' scripts; the others' from a
-# search on SparseHalfCheetah with the same budget for each, results/figures/coefficient_search.md.
+# η. EMI's from the paper; EMI-D's from the paper's study on SparseHalfCheetah, for want of another;
+# AE-SimHash's from its authors' scripts; the others' from a search on SparseHalfCheetah with the
+# same budget for each, results/figures/coefficient_search.md.
 _ETA = {
     "emi": 1e-3,
     "emi-d": 0.1,
@@ -136,9 +137,21 @@ def preset(env: str, method: str) -> TrainConfig:
             raise ConfigError(str(error)) from None
         own, eta = (_IMAGES_IN_SMALL_BATCHES, _ETA_IMAGES) if images else (_VECTORS, _ETA)
         value = _IMAGE_VALUE if images else ValueConfig(kind="network")
-        config = dataclasses.replace(config, steps=1_000_000, value=value)
+        config = _whole_episodes(dataclasses.replace(config, steps=1_000_000, value=value))
     else:
         raise ConfigError(unknown_name(env))
     default = METHODS[method].config
     intrinsic = own.get(method, default() if default is not None else None)
     return dataclasses.replace(config, intrinsic=intrinsic, eta=eta[method])
+
+
+def _whole_episodes(config: TrainConfig) -> TrainConfig:
+    """So few environments that the longest episode fits into the steps that each of them takes.
+
+    An iteration starts from a reset: with fewer steps an episode that runs into its time limit
+    never ends, and the reported return is that of the others.
+    """
+    longest = time_limit(config.env) or 1
+    steps = max(config.steps_per_iteration, longest)
+    num_envs = min(config.num_envs, steps // longest)
+    return dataclasses.replace(config, steps_per_iteration=steps, num_envs=num_envs)

@@ -1,6 +1,7 @@
 """One run and its effects: rows, events, checkpoints and signals around `Trainer.iterate`."""
 
 import contextlib
+import math
 import signal
 import time
 from collections.abc import Iterator, Sequence
@@ -11,6 +12,7 @@ from pathlib import Path
 import gymnasium
 import torch
 
+from emi.envs import time_limit
 from emi.experiment import checkpoint, run_directory, tensorboard_events
 from emi.experiment.config import ConfigError, TrainConfig
 from emi.experiment.metrics_file import MetricsFile, Position, Row, keep_until, last_row
@@ -70,6 +72,7 @@ def run(
         # The trainer comes before the first byte, so that what it refuses leaves no trace.
         trainer = build_trainer(config)
         stack.callback(trainer.close)
+        _note_cut_episodes(config, progress)
         with _first_write(directory):
             directory.path.mkdir(parents=True, exist_ok=True)
             stack.enter_context(run_directory.locked(directory))
@@ -180,6 +183,18 @@ def _open_record(directory: RunDirectory, steps: int, progress: Progress) -> _Re
         return _Record(directory, TensorBoardEvents(directory.tensorboard, steps))
     progress.note("no TensorBoard events are written: pip install 'emi-rl[train]' for them")
     return _Record(directory, None)
+
+
+def _note_cut_episodes(config: TrainConfig, progress: Progress) -> None:
+    """A return that only the short episodes make up looks like any other."""
+    longest = time_limit(config.env)
+    steps = math.ceil(config.steps_per_iteration / config.num_envs)
+    if longest is not None and steps < longest:
+        progress.note(
+            f"each environment takes {steps} steps in an iteration and an episode up to {longest}: "
+            "one that is cut off counts in no return; for whole ones raise steps_per_iteration or "
+            "lower num_envs (--set)"
+        )
 
 
 def _require_same(directory: RunDirectory, config: TrainConfig) -> None:

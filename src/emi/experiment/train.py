@@ -103,10 +103,7 @@ class Trainer:
         bonus, learning = self._bonus(rollout)
 
         # Augment: r = r_env + η r_e.
-        reward = rollout.reward
-        if config.clip_rewards:
-            reward = reward.clip(-1, 1)
-        reward = reward + config.eta * rollout.grid(bonus)
+        reward = self._learnt_from(rollout) + config.eta * rollout.grid(bonus)
 
         # Update π_θ with TRPO; the baseline is the one fitted in the previous iteration.
         advantage, value, target = self._advantage(rollout, reward)
@@ -193,6 +190,10 @@ class Trainer:
             return flat, self._beside.submit(learn).result
         scalars = learn()
         return flat, lambda: scalars
+
+    def _learnt_from(self, rollout: Rollout) -> Array:
+        """r_env [T, envs] as the agent learns from it; reports have the raw one."""
+        return rollout.reward.clip(-1, 1) if self.config.clip_rewards else rollout.reward
 
     def _advantage(self, rollout: Rollout, reward: Array) -> tuple[Array, Array, Array]:
         """Advantages, values and returns of the batch, [n] each."""
@@ -294,7 +295,7 @@ class Trainer:
         return diagnose(
             self.intrinsic,
             rollout.transitions(self.policy.to_env)[rows],
-            reward=rollout.reward[chosen],
+            reward=self._learnt_from(rollout)[chosen],
             coefficient=self.config.eta,
             advantages=advantages,
             passes=passes,

@@ -45,8 +45,10 @@ class Run:
         return {key: value for key, value in dotted(self.config) if key not in NOT_SETTINGS}
 
     def final_return(self, iterations: int = 1) -> float:
-        """Mean of `return_mean` over the last `iterations` iterations."""
-        return float(self.metrics["return_mean"][-iterations:].mean())
+        """Mean of `return_mean` over the last iterations in which an episode ended, or NaN."""
+        returns = self.metrics["return_mean"]
+        known = returns[~np.isnan(returns)]
+        return float(known[-iterations:].mean()) if len(known) else math.nan
 
 
 def dotted(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -271,7 +271,7 @@ def _describe_run(one: Found, label: str, together: int) -> dict[str, Any]:
         "reached": float(steps[-1]) if len(steps) else 0.0,
         "iterations": len(steps),
         "minutes": _number(seconds[-1] / 60) if seconds is not None and len(seconds) else None,
-        "final": _number(_final(run)),
+        "final": _number(run.final_return()),
         "place": one.place,
         "steps": evenly(thinned(steps, together)),
         "curves": curves,
@@ -312,23 +312,19 @@ def _mean_curve(runs: Sequence[Run], name: str, together: int) -> dict[str, Any]
     return curve
 
 
-def _final(run: Run) -> float:
-    """Mean return of the last iteration in which an episode ended; NaN if there is none."""
-    returns = run.metrics["return_mean"]
-    known = returns[~np.isnan(returns)]
-    return float(known[-1]) if len(known) else math.nan
-
-
 def _finals(group: Group) -> Array:
-    final = np.array([_final(one.run) for one in group.members])
-    return final[~np.isnan(final)]
+    return _known([one.run.final_return() for one in group.members])
+
+
+def _known(values: Sequence[float]) -> Array:
+    """Without NaN: a run in which no episode ended has no return."""
+    array = np.array(values)
+    return array[~np.isnan(array)]
 
 
 def _row(runs: Sequence[Run], paper: PaperValues) -> dict[str, Any]:
-    final = np.array([_final(run) for run in runs])
-    final = final[~np.isnan(final)]
-    late = [run.metrics["return_mean"][-LAST_ITERATIONS:] for run in runs]
-    late_means = [values[~np.isnan(values)].mean() for values in late if not np.isnan(values).all()]
+    final = _known([run.final_return() for run in runs])
+    late = _known([run.final_return(LAST_ITERATIONS) for run in runs])
     first = [
         first_reward(
             run.metrics["steps"], run.metrics.get("return_max", run.metrics["return_mean"])
@@ -342,7 +338,7 @@ def _row(runs: Sequence[Run], paper: PaperValues) -> dict[str, Any]:
         "silent": len(runs) - len(final),  # runs without a finished episode
         "mean": None,
         "iqm": None,
-        "late": _number(float(np.mean(late_means))) if late_means else None,
+        "late": _number(float(late.mean())) if len(late) else None,
         "solved": None,
         "first": {
             "seen": sum(one.seen for one in first),

@@ -26,7 +26,7 @@ LAST_ITERATIONS = 10
 class Summary:
     """One row: runs that differ in their seeds only, and the paper's value for them.
 
-    The final return of a run is `return_mean` of its last iteration.
+    The final return of a run is `return_mean` of its last iteration in which an episode ended.
     """
 
     env: str
