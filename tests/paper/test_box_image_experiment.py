@@ -7,10 +7,24 @@ from typing import Any
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file, save_file
 
 from emi.paper import box_image
-from emi.paper.box_image import CONFIG, EXPERIMENT, affine_r2, draw, make, run, sample
+from emi.paper.box_image import (
+    CONFIG,
+    EXPERIMENT,
+    FILES,
+    TARGETS,
+    Target,
+    affine_r2,
+    draw,
+    lacking,
+    make,
+    merge,
+    run,
+    sample,
+    samples_in,
+)
 from emi.paper.experiment import Budget, find
 
 
@@ -51,10 +65,12 @@ def test_run_and_draw(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(box_image, "SHOWN", 40)
-    run(tmp_path / "box", [1], **SMALL)
-    files = sorted(path.name for path in (tmp_path / "box").iterdir())
+    results = tmp_path / "results"
+    box = results / "box_image"
+    run(results, [1], **SMALL)
+    files = sorted(path.name for path in box.iterdir())
     assert files == ["action-seed1.safetensors", "state-seed1.safetensors"]
-    arrays = load_file(tmp_path / "box" / "action-seed1.safetensors")
+    arrays = load_file(box / "action-seed1.safetensors")
     assert {name: a.shape for name, a in arrays.items()} == {
         **dict.fromkeys(("phi", "psi", "position", "action"), (40, 2)),
         "r2": (2,),
@@ -63,17 +79,14 @@ def test_run_and_draw(
     assert capsys.readouterr().out.count("R² position") == 2
 
     # What is there is kept; only what is missing is learnt, and it comes out the same.
-    other = load_file(tmp_path / "box" / "state-seed1.safetensors")
-    (tmp_path / "box" / "state-seed1.safetensors").unlink()
-    run(tmp_path / "box", [1], **SMALL)
+    other = load_file(box / "state-seed1.safetensors")
+    (box / "state-seed1.safetensors").unlink()
+    run(results, [1], **SMALL)
     assert capsys.readouterr().out.startswith("seed 1, KL on the state: ")
-    again = load_file(tmp_path / "box" / "state-seed1.safetensors")
+    again = load_file(box / "state-seed1.safetensors")
     assert all(np.array_equal(again[name], other[name]) for name in other)
     assert not np.array_equal(arrays["phi"], other["phi"])
 
-    results = tmp_path / "results"
-    results.mkdir()
-    (tmp_path / "box").rename(results / "box_image")
     found = find(EXPERIMENT, results)
     assert len(found.missing_files) == 8  # of five seeds and two targets
     written = draw(found, tmp_path / "out" / "box_image")
@@ -95,5 +108,32 @@ def test_scaled_seeds_and_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     make(Path("runs"), Budget())
     make(Path("runs"), Budget(scale=0.1, seeds=(4, 7)))
     make(Path("runs"), Budget(scale=0.0001, seeds=(0,)))
-    folder = Path("runs/box_image")
-    assert asked == [(folder, [0, 1, 2, 3, 4], 30_000), (folder, [4], 3_000), (folder, [0], 1_000)]
+    root = Path("runs")
+    assert asked == [(root, [0, 1, 2, 3, 4], 30_000), (root, [4], 3_000), (root, [0], 1_000)]
+
+
+def write_file(root: Path, target: Target, seed: int, samples: int) -> None:
+    path = root / FILES[target, seed]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    save_file({"samples": np.array([samples])}, path)
+
+
+def test_fewer_samples_are_as_good_as_none(tmp_path: Path) -> None:
+    source, target = tmp_path / "runs", tmp_path / "results"
+    for seed, (new, old) in enumerate([(30_000, 600), (600, 30_000), (30_000, 0), (0, 600)]):
+        for root, samples in ((source, new), (target, old)):
+            for kind in TARGETS if samples else ():
+                write_file(root, kind, seed, samples)
+    assert lacking(source, Budget()) == [1, 3, 4]
+    assert lacking(source, Budget(seeds=(0, 1))) == [1]
+    assert lacking(source, Budget(scale=0.02)) == [1, 3, 4]  # a thousand at least
+    write_file(source, "state", 2, 600)
+    assert lacking(source, Budget()) == [1, 2, 3, 4]
+
+    written = merge(source, target)
+    assert [path.name for path in written] == [
+        f"{kind}-seed{seed}.safetensors" for kind in TARGETS for seed in (0, 2)
+    ]
+    found = [[samples_in(target, kind, seed) for seed in range(5)] for kind in TARGETS]
+    assert found == [[30_000, 30_000, 30_000, 600, 0], [30_000, 30_000, 600, 600, 0]]
+    assert merge(source, target) == []

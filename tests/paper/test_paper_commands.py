@@ -126,11 +126,19 @@ def test_scaled_runs_are_marked_in_figure_and_table(
 
 def test_unfinished_runs_are_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_group(tmp_path, ablation.GROUPS[0], [1.0, 2.0], iterations=999)
+    # Another has just begun: in its first iteration a run has a config and no metrics.
+    (group,) = task("SparseHalfCheetah", ("trpo",), (0,))
+    write_group(tmp_path, group, [1.0])
+    (group.directory(tmp_path, 0) / "metrics.csv.gz").unlink()
+    assert finished_run(group, tmp_path, 0) is None
     assert main(words("draw", "ablation", "--results", tmp_path)) == 0
     line, *_ = capsys.readouterr().out.splitlines()
     place = "ablation_no_information/SparseHalfCheetah/emi"
     assert line == f"missing: {place} seeds 0-4, 5M steps (ablation)"
     assert not (tmp_path / "figures").exists()
+    assert main(words("collect", "ablation", "--runs", tmp_path, "--results", "nowhere")) == 0
+    said = [f"not finished: {tmp_path / place / f'seed{seed}'}" for seed in (0, 1)]
+    assert capsys.readouterr().out.splitlines() == [*said, f"nothing new below {tmp_path}"]
 
 
 def test_a_run_must_have_the_whole_preset_of_its_group(tmp_path: Path) -> None:
@@ -218,6 +226,18 @@ def test_only_what_results_lack_is_planned_when_asked(tmp_path: Path) -> None:
     assert cell.config.seed == 4
 
 
+def test_a_scaled_run_is_not_the_whole_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_group(tmp_path, ablation.GROUPS[2], [1.0] * 5, scale=0.1)
+    (experiment,) = (e for e in EXPERIMENTS if e.name == "loss_convergence")
+    assert len(planned([experiment], tmp_path / "runs", Budget(), tmp_path)) == 5
+    assert planned([experiment], tmp_path / "runs", Budget(scale=0.1), tmp_path) == []
+    main(words("list", "--results", tmp_path))
+    (line,) = (x for x in capsys.readouterr().out.splitlines() if x.startswith("loss_convergence"))
+    assert line.endswith("(5 of 5 runs, 5 of them scaled)")
+
+
 def test_what_cannot_be_run_again_is_not_planned(tmp_path: Path) -> None:
     (experiment,) = (e for e in EXPERIMENTS if e.name == "rounding")
     (cell,) = planned([experiment], tmp_path, Budget())
@@ -278,7 +298,7 @@ def test_collect_keeps_the_longer_run_and_takes_the_embedding_along(
     kept, copied = capsys.readouterr().out.splitlines()
     assert kept == f"kept: {group.directory(results, 0)} has 5M steps, the new run 0.5M"
     assert copied == str(group.directory(results, 1))
-    assert not list(group.directory(results, 1).glob("embedding*"))  # not asked for
+    assert not list(group.directory(results, 1).glob("embedding*"))  # nothing draws it
 
     # The sample of a run that was not taken must not stand beside another run.
     asked = words("collect", "embedding_paths", "--runs", runs, "--results", results)
@@ -292,6 +312,16 @@ def test_collect_keeps_the_longer_run_and_takes_the_embedding_along(
     assert capsys.readouterr().out.splitlines() == [str(sample.parent), str(sample)]
     assert main(asked) == 0  # the same run again: the same bytes again
     made = group.directory(runs, 0) / "embedding.safetensors"
+    assert gzip.decompress(sample.read_bytes()) == made.read_bytes()
+    # Another run in its place takes the old sample with it, whatever was named.
+    longer = tmp_path / "longer"
+    write_group(longer, group, [9.0])
+    collect_longer = words("collect", "table_1", "--runs", longer, "--results", results)
+    assert main(collect_longer) == 0
+    assert not sample.exists()
+    write_sample(group.directory(longer, 0) / "embedding.safetensors", steps=60)
+    assert main(collect_longer) == 0
+    made = group.directory(longer, 0) / "embedding.safetensors"
     assert gzip.decompress(sample.read_bytes()) == made.read_bytes()
     # Either form can be drawn.
     for root in (runs, results):

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from results_tree import write_group
 from scipy import stats
 
@@ -13,11 +14,13 @@ from emi.paper import (
     emi_d_coefficient,
     emi_d_comparison,
     loss_convergence,
+    performance_profile,
     statistical_tests,
     table_1,
 )
 from emi.paper.catalogue import EXPERIMENTS
 from emi.paper.experiment import Group, find, seed_text
+from emi.paper.tasks import task
 from emi.report.paper_values import PAPER
 
 
@@ -129,10 +132,40 @@ def test_the_page_of_the_tests(tmp_path: Path) -> None:
     assert "one as large as the paper's (64.4) with probability 0." in sentence
 
 
-def test_one_seed_of_emi_is_no_test(tmp_path: Path) -> None:
-    write_group(tmp_path, statistical_tests.EXPERIMENT.groups[0], [1.0])
-    with pytest.raises(ValueError, match="two seeds of emi or more"):
+@pytest.mark.parametrize(("of_emi", "of_ex2"), [(1, 2), (2, 1), (2, 0)])
+def test_one_seed_of_a_method_is_no_test(tmp_path: Path, of_emi: int, of_ex2: int) -> None:
+    emi, *_, ex2 = statistical_tests.EXPERIMENT.groups
+    write_group(tmp_path, emi, [1.0] * of_emi)
+    write_group(tmp_path, ex2, [1.0] * of_ex2)
+    with pytest.raises(ValueError, match="two seeds or more of emi and of another"):
         statistical_tests.draw(find(statistical_tests.EXPERIMENT, tmp_path), tmp_path / "out")
+    assert not list(tmp_path.glob("out*"))
+
+
+def test_a_method_without_a_run_is_missed_in_the_tests(tmp_path: Path) -> None:
+    emi, *_, ex2 = statistical_tests.EXPERIMENT.groups
+    for group in (emi, ex2):
+        write_group(tmp_path, group, [float(k) for k in range(15)])
+    statistical_tests.draw(find(statistical_tests.EXPERIMENT, tmp_path), tmp_path / "out")
+    assert "Not all of 15 seeds are there. Seeds: EMI 0-14; EX2 0-14." in page(tmp_path / "out")
+
+
+def test_the_legend_of_the_profiles_names_the_methods_of_all_worlds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for env, method in (
+        ("SwimmerGather", "trpo"),
+        ("SparseHalfCheetah", "rnd"),
+        ("SparseHalfCheetah", "emi"),
+    ):
+        write_group(tmp_path, *task(env, (method,)), [1.0, 2.0], scale=0.01)
+    figures: list[Figure] = []
+    monkeypatch.setattr(
+        performance_profile, "save_figure", lambda figure, stem: figures.append(figure) or []
+    )
+    performance_profile.draw(find(performance_profile.EXPERIMENT, tmp_path), tmp_path / "out")
+    (legend,) = figures[0].legends
+    assert [text.get_text() for text in legend.get_texts()] == ["EMI", "RND", "TRPO"]
 
 
 def test_table_1_has_our_number_beside_the_papers_and_its_own_seeds_only(tmp_path: Path) -> None:

@@ -58,11 +58,30 @@ def test_files_come_back_and_are_the_same_bytes_for_the_same_runs(tmp_path: Path
 def test_what_is_there_is_not_done_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    bench.save(tmp_path, TWO)
-    bench.run(tmp_path, ["ppo", "emi"], [0, 1], 3_000, jobs=1)
-    assert capsys.readouterr().out == "0 runs to do, 4 there\n"
-    with pytest.raises(ValueError, match="holds runs of 3000 steps: take as many"):
-        bench.run(tmp_path, ["ppo"], [2], 4_000, jobs=1)
+    folder = tmp_path / "sb3_success"
+    third = {("emi-standardised", 0): 93.0}
+    bench.save(folder, TWO | runs_of(third))
+    bench.run(folder, [0], 3_000, jobs=1)
+    assert capsys.readouterr().out == "0 runs to do, 5 there\n"
+    small = Budget(scale=0.001)
+    assert bench.lacking(tmp_path, small) == [1, 2, 3, 4]
+    assert bench.lacking(tmp_path, Budget(seeds=(0,), scale=0.001)) == []
+    assert bench.lacking(tmp_path, Budget(seeds=(0,))) == [0]  # those have fewer steps
+
+
+def test_runs_that_another_folder_lacks_are_taken_over(tmp_path: Path) -> None:
+    runs, results = tmp_path / "runs", tmp_path / "results"
+    longer = {cell: (row._replace(steps=9_000), found) for cell, (row, found) in TWO.items()}
+    bench.save(runs / "sb3_success", {("ppo", 0): longer["ppo", 0], ("emi", 1): TWO["emi", 1]})
+    bench.save(results / "sb3_success", {("ppo", 0): TWO["ppo", 0], ("emi", 0): longer["emi", 0]})
+    files = ["runs.csv", "curves.csv.gz"]
+    assert bench.merge(runs, results) == [results / "sb3_success" / name for name in files]
+    assert bench.load(results / "sb3_success") == {
+        ("ppo", 0): longer["ppo", 0],
+        ("emi", 0): longer["emi", 0],
+        ("emi", 1): TWO["emi", 1],
+    }
+    assert bench.merge(runs, results) == []
 
 
 def test_the_table_by_hand() -> None:
@@ -108,11 +127,11 @@ def test_scaled_seeds_and_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     bench.make(Path("runs"), Budget())
     bench.make(Path("runs"), Budget(scale=0.1, seeds=(4, 7), jobs=2))
     bench.make(Path("runs"), Budget(scale=0.0001, seeds=(0,)))
-    folder, arms = Path("runs/sb3_success"), ["ppo", "emi", "emi-standardised"]
+    folder = Path("runs/sb3_success")
     assert asked == [
-        (folder, arms, [0, 1, 2, 3, 4], 200_000, 1),
-        (folder, arms, [4], 20_000, 2),
-        (folder, arms, [0], 3_000, 1),
+        (folder, [0, 1, 2, 3, 4], 200_000, 1),
+        (folder, [4], 20_000, 2),
+        (folder, [0], 3_000, 1),
     ]
 
 

@@ -1,5 +1,6 @@
 """The two commands of `python -m emi.report`, from run directories to figure and table."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -99,6 +100,31 @@ def test_six_panels_stand_in_three_columns(
     (legend,) = figures[0].legends
     texts = [text.get_text() for text in legend.get_texts()]
     assert texts == ["mean", "95 % bootstrap interval", "one seed"]  # the paper has no value here
+
+
+@pytest.mark.parametrize(
+    ("seed", "eta", "sentence"),
+    [
+        (2, 0.001, "seed 2 of emi on SparseHalfCheetah is there twice"),
+        (5, 0.1, "runs of emi on SparseHalfCheetah have eta=0.001 and 0.1: give a folder of one"),
+    ],
+)
+def test_only_runs_that_differ_in_their_seeds_are_put_together(
+    results: Path, seed: int, eta: float, sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = write_run(results / "other", [1.0] * 20, method="emi", seed=seed)
+    config = json.loads((other / "config.json").read_text())
+    (other / "config.json").write_text(json.dumps(config | {"eta": eta}))
+    assert main(["draw", str(results), "--out", str(results / "out")]) == 2
+    assert capsys.readouterr().err.startswith(f"emi.report: {sentence}")
+
+
+def test_a_run_without_an_iteration_cannot_be_drawn(
+    results: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_run(results / "other", [], method="emi", seed=7, iterations=20)
+    assert main(["draw", str(results), "--out", str(results / "out")]) == 2
+    assert "seed 7 of emi on SparseHalfCheetah has no iteration yet: " in capsys.readouterr().err
 
 
 def test_errors_are_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

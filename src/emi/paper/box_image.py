@@ -12,6 +12,7 @@ A seed takes about three minutes.
 from __future__ import annotations
 
 import dataclasses
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -26,7 +27,7 @@ from emi.agent.rollout import collect
 from emi.data import Array, FloatArray, Transitions
 from emi.envs.box_image import HORIZON, BoxImageVectorEnv
 from emi.intrinsic import EMI, EMIConfig
-from emi.paper.experiment import Budget, Experiment, Found, write_page
+from emi.paper.experiment import Budget, Experiment, Found, Made, write_page
 from emi.report.curves import new_figure, save_figure
 from emi.report.statistics import bootstrap_interval
 from emi.report.tables import markdown_row, write_csv
@@ -104,12 +105,12 @@ def learn(data: Sample, target: Target, seed: int, config: EMIConfig) -> dict[st
 
 
 def run(
-    out: Path, seeds: Sequence[int], samples: int = SAMPLES, config: EMIConfig = CONFIG
+    root: Path, seeds: Sequence[int], samples: int = SAMPLES, config: EMIConfig = CONFIG
 ) -> None:
-    """Learn for every seed and target that `out` does not hold yet."""
-    out.mkdir(parents=True, exist_ok=True)
+    """Learn for every seed and target of which `root` does not hold so many samples yet."""
+    (root / FOLDER).mkdir(parents=True, exist_ok=True)
     for seed in seeds:
-        missing = [t for t in TARGETS if not (out / f"{t}-seed{seed}.safetensors").exists()]
+        missing = [t for t in TARGETS if samples_in(root, t, seed) < samples]
         if not missing:
             continue
         data = sample(seed, samples)
@@ -122,14 +123,39 @@ def run(
             arrays = found | {"position": data.position, "action": data.action}
             kept = {name: array[shown].astype(np.float32) for name, array in arrays.items()}
             about = {"r2": r2, "samples": np.array([len(data.position)])}
-            save_file(kept | about, out / f"{target}-seed{seed}.safetensors")
+            save_file(kept | about, root / FILES[target, seed])
             print(f"seed {seed}, KL on the {target}: R² position {r2[0]:.3f}, action {r2[1]:.3f}")
 
 
+def samples_in(root: Path, target: Target, seed: int) -> int:
+    """Samples behind a file, 0 if it is not there."""
+    path = root / FILES[target, seed]
+    return int(load_file(path)["samples"][0]) if path.exists() else 0
+
+
+def _asked(budget: Budget) -> int:
+    return max(FEWEST_SAMPLES, round(SAMPLES * budget.scale))
+
+
 def make(root: Path, budget: Budget) -> None:
-    """Learn what `root`/box_image does not hold yet."""
-    samples = max(FEWEST_SAMPLES, round(SAMPLES * budget.scale))
-    run(root / FOLDER, budget.chosen(SEEDS), samples)
+    run(root, budget.chosen(SEEDS), _asked(budget))
+
+
+def lacking(root: Path, budget: Budget) -> list[int]:
+    return [
+        seed
+        for seed in budget.chosen(SEEDS)
+        if any(samples_in(root, target, seed) < _asked(budget) for target in TARGETS)
+    ]
+
+
+def merge(source: Path, target: Path) -> list[Path]:
+    written = []
+    for (kind, seed), name in FILES.items():
+        if samples_in(source, kind, seed) > samples_in(target, kind, seed):
+            (target / FOLDER).mkdir(parents=True, exist_ok=True)
+            written.append(Path(shutil.copyfile(source / name, target / name)))
+    return written
 
 
 def draw(found: Found, stem: Path) -> list[Path]:
@@ -228,6 +254,5 @@ EXPERIMENT = Experiment(
     groups=(),
     draw=draw,
     files=tuple(FILES.values()),
-    make=make,
-    seeds=tuple(SEEDS),
+    made=Made(tuple(SEEDS), make, lacking, merge),
 )

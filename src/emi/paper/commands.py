@@ -10,9 +10,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from emi.experiment.config import resolve
-from emi.experiment.sweep import Cell, plan, sweep
+from emi.experiment.sweep import Cell, check_engine, plan, sweep
 from emi.paper.catalogue import EXPERIMENTS, named
-from emi.paper.experiment import Budget, Experiment, Found, Group, find, finished_run, seed_text
+from emi.paper.experiment import (
+    Budget,
+    Experiment,
+    Found,
+    Group,
+    begun,
+    find,
+    finished_run,
+    seed_text,
+)
 from emi.paper.made_files import collect_files, make_files
 from emi.report.load import collect as collect_runs
 from emi.report.load import load_run, read_stored, stored, write_compressed
@@ -29,7 +38,9 @@ def list_all(results: Path) -> int:
         found = find(experiment, results)
         there = sum(map(len, found.runs.values()))
         whole = there + sum(map(len, found.missing.values()))
-        parts = [f"{there} of {whole} runs"] if whole else []
+        short = sum(run.steps < group.steps for group, runs in found.runs.items() for run in runs)
+        scaled = f", {short} of them scaled" if short else ""
+        parts = [f"{there} of {whole} runs{scaled}"] if whole else []
         if experiment.files:
             files = len(experiment.files)
             parts.append(f"{files - len(found.missing_files)} of {files} files")
@@ -58,18 +69,22 @@ def run(
         raise ValueError("name what to run: see 'emi paper list'")
     if not 0 < budget.scale <= 1:
         raise ValueError(f"--scale lies above 0 and not above 1, got {budget.scale:g}")
+    if budget.jobs is not None and budget.jobs < 1:
+        raise ValueError(f"--jobs must be positive, got {budget.jobs}")
+    check_engine(budget.engine, budget.address)
     experiments = named(names)
     cells = planned(experiments, out, budget, lacking_in)
     to_make = [
-        e
+        (e, e.made)
         for e in experiments
-        if e.make is not None
-        and (lacking_in is None or not all((lacking_in / name).exists() for name in e.files))
+        if e.made is not None
+        and budget.chosen(e.made.seeds)
+        and (lacking_in is None or e.made.lacking(lacking_in, budget))
     ]
     if not cells and not to_make:
         raise ValueError("there is nothing to run: every run of these grids is there, or excluded")
-    for experiment in to_make:
-        make_files(experiment, out, budget, words, lacking_in)
+    for experiment, made in to_make:
+        make_files(experiment, made, out, budget, words, lacking_in)
     code = 0
     if cells:
         code = sweep(cells, jobs=budget.jobs, engine=budget.engine, address=budget.address)
@@ -87,8 +102,10 @@ def planned(
     cells: dict[Path, Cell] = {}
     for group in dict.fromkeys(g for e in experiments for g in e.groups if not g.past):
         seeds = budget.chosen(group.seeds)
+        steps = scaled_steps(group, budget.scale)
         if lacking_in is not None:
-            seeds = [seed for seed in seeds if finished_run(group, lacking_in, seed) is None]
+            there = {seed: finished_run(group, lacking_in, seed) for seed in seeds}
+            seeds = [seed for seed, run in there.items() if run is None or run.steps < steps]
         if not seeds:
             continue
         made = plan(
@@ -96,7 +113,7 @@ def planned(
             [group.env],
             [group.method],
             seeds,
-            steps=scaled_steps(group, budget.scale),
+            steps=steps,
             threads=budget.threads,
             overrides=group.settings,
         )
@@ -123,6 +140,8 @@ def collect(names: Sequence[str], runs: Path, results: Path) -> int:
         for seed in group.seeds:
             new, old = (finished_run(group, root, seed) for root in (runs, results))
             if new is None:
+                if begun(group.directory(runs, seed)):
+                    print(f"not finished: {group.directory(runs, seed)}")
                 continue
             if old is not None and old.steps > new.steps:
                 steps = f"{in_millions(old.steps)} steps, the new run {in_millions(new.steps)}"
@@ -132,11 +151,12 @@ def collect(names: Sequence[str], runs: Path, results: Path) -> int:
         if ready:
             copied += collect_runs(ready, results / group.folder)
     for experiment in experiments:
-        if experiment.make is not None:
-            copied += collect_files(experiment, runs, results)
-    for name in dict.fromkeys(name for e in experiments if e.make is None for name in e.files):
+        if experiment.made is not None:
+            copied += collect_files(experiment, experiment.made, runs, results)
+    # What any drawing needs of a run goes with that run, whatever was named, and with no other.
+    for name in dict.fromkeys(name for e in EXPERIMENTS if e.made is None for name in e.files):
         there, target = stored(runs / name), results / name
-        if there is not None and target.parent in copied:  # goes with its run only
+        if there is not None and target.parent in copied:
             # Compressed: frames of a game are large and much alike.
             copied.append(write_compressed(target, read_stored(there)))
     for path in copied:

@@ -17,7 +17,6 @@ from emi.report.load import Run, dotted, load_run, stored
 from emi.report.paper_values import TITLES, in_millions
 
 Draw = Callable[["Found", Path], list[Path]]  # what is there, and the files' path but their ending
-Make = Callable[[Path, "Budget"], None]  # below which root, and how
 Load = Callable[[Path], Run]
 
 
@@ -62,6 +61,19 @@ class Budget:
 
 
 @dataclass(frozen=True)
+class Made:
+    """How files come about that no sweep trains; they lie in one folder below any root.
+
+    A part of them with fewer steps or samples than asked for counts as not there.
+    """
+
+    seeds: tuple[int, ...]
+    make: Callable[[Path, Budget], None]  # below a root; what is there is kept
+    lacking: Callable[[Path, Budget], list[int]]  # seeds of which a root has not all
+    merge: Callable[[Path, Path], list[Path]]  # what one root has and another lacks; files written
+
+
+@dataclass(frozen=True)
 class Experiment:
     """One table or figure."""
 
@@ -71,8 +83,7 @@ class Experiment:
     groups: tuple[Group, ...]
     draw: Draw
     files: tuple[str, ...] = ()  # below results/, that the drawing needs beside the runs' metrics
-    make: Make | None = None  # makes `files`, all in one folder, where no sweep does
-    seeds: tuple[int, ...] = ()  # of `make`
+    made: Made | None = None  # how `files` come about, if not with runs
 
 
 @dataclass(frozen=True)
@@ -129,11 +140,16 @@ def find(experiment: Experiment, results: Path, load: Load = load_run) -> Found:
 
 def finished_run(group: Group, root: Path, seed: int, load: Load = load_run) -> Run | None:
     directory = group.directory(root, seed)
-    if not (directory / "config.json").exists():
+    if not begun(directory):
         return None
     run = load(directory)
     _check(group, seed, run, directory)
     return run if run.finished else None
+
+
+def begun(directory: Path) -> bool:
+    """Whether there is a run with a row: its first iteration can take minutes."""
+    return (directory / "config.json").exists() and stored(directory / "metrics.csv") is not None
 
 
 def _check(group: Group, seed: int, run: Run, directory: Path) -> None:

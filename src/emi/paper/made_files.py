@@ -1,31 +1,28 @@
-"""Files that no sweep trains: made by a function of their experiment, with a record of how.
+"""Files that no sweep trains: made by functions of their experiment, with a record of how.
 
 Their folder holds a `provenance.json` as a run directory does, with one start for each time that
 something was made, its seeds and its seconds. `collect` makes a row of MANIFEST.csv of it.
 """
 
 import json
-import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from emi.durable_file import write_durably
 from emi.experiment.provenance import describe_start
-from emi.paper.experiment import Budget, Experiment, seed_text
+from emi.paper.experiment import Budget, Experiment, Made, seed_text
 from emi.report.load import add_to_manifest, manifest_row
 
 PROVENANCE = "provenance.json"
 
-
-def folder_of(experiment: Experiment) -> Path:
-    """Of its files, below any root."""
-    return Path(experiment.files[0]).parent
+Starts = list[dict[str, Any]]
 
 
 def make_files(
     experiment: Experiment,
+    made: Made,
     out: Path,
     budget: Budget,
     words: Sequence[str],
@@ -35,46 +32,54 @@ def make_files(
 
     `words` is the command as typed.
     """
-    assert experiment.make is not None, "an experiment of runs"
-    place = out / folder_of(experiment)
+    place = out / _folder(experiment)
+    if lacking_in is not None and made.merge(lacking_in, out):
+        _write(place, _together(lacking_in / _folder(experiment), place))
+    seeds = made.lacking(out, budget)
+    if not seeds:
+        print(f"{experiment.name}: all of it is in {place}")
+        return
     place.mkdir(parents=True, exist_ok=True)
-    if lacking_in is not None:  # what is there is brought along, and a maker keeps what it finds
-        for name in (*experiment.files, str(folder_of(experiment) / PROVENANCE)):
-            if (lacking_in / name).exists() and not (out / name).exists():
-                shutil.copyfile(lacking_in / name, out / name)
     earlier = _starts(place)
-    start = describe_start(words, 0) | {"seeds": budget.chosen(experiment.seeds)}
-    begun = time.monotonic()
+    start = describe_start(words, 0) | {"seeds": seeds}
+    began = time.monotonic()
     _write(place, [*earlier, start])
     try:
-        experiment.make(out, budget)
+        made.make(out, budget)
     finally:
-        _write(place, [*earlier, start | {"seconds": round(time.monotonic() - begun, 1)}])
+        _write(place, [*earlier, start | {"seconds": round(time.monotonic() - began, 1)}])
 
 
-def collect_files(experiment: Experiment, runs: Path, results: Path) -> list[Path]:
-    """Copies the files that `results` lacks, and their record; its row goes to MANIFEST.csv."""
-    copied = []
-    for name in experiment.files:
-        source, target = runs / name, results / name
-        if source.exists() and not target.exists():
-            target.parent.mkdir(parents=True, exist_ok=True)
-            copied.append(Path(shutil.copyfile(source, target)))
-    starts = _starts(runs / folder_of(experiment))
-    if copied and starts:
-        _write(results / folder_of(experiment), starts)
+def collect_files(experiment: Experiment, made: Made, runs: Path, results: Path) -> list[Path]:
+    """Takes over what `results` lacks, and the record of it; its row goes to MANIFEST.csv."""
+    written = made.merge(runs, results)
+    folder = _folder(experiment)
+    starts = _together(results / folder, runs / folder)
+    if written and starts:
+        _write(results / folder, starts)
         seeds = sorted({seed for start in starts for seed in start["seeds"]})
         seconds = sum(start.get("seconds", 0.0) for start in starts)
-        key = folder_of(experiment).as_posix()
-        add_to_manifest(results, [manifest_row(key, starts, seed_text(seeds), seconds)])
-    return copied
+        row = manifest_row(folder.as_posix(), starts, seed_text(seeds), seconds)
+        add_to_manifest(results, [row])
+    return written
 
 
-def _starts(place: Path) -> list[dict[str, Any]]:
+def _folder(experiment: Experiment) -> Path:
+    return Path(experiment.files[0]).parent
+
+
+def _starts(place: Path) -> Starts:
     path = place / PROVENANCE
-    starts: list[dict[str, Any]] = json.loads(path.read_text())["starts"] if path.exists() else []
+    starts: Starts = json.loads(path.read_text())["starts"] if path.exists() else []
     return starts
 
 
-def _write(place: Path, starts: Sequence[dict[str, Any]]) -> None:
-    write_durably(place / PROVENANCE, (json.dumps({"starts": starts}, indent=2) + "\n").encode())
+def _together(*places: Path) -> Starts:
+    """The starts of several records, each once, in the order of time."""
+    starts = {(s["time"], s["command"]): s for place in places for s in _starts(place)}
+    return [starts[key] for key in sorted(starts)]
+
+
+def _write(place: Path, starts: Iterable[dict[str, Any]]) -> None:
+    text = json.dumps({"starts": list(starts)}, indent=2) + "\n"
+    write_durably(place / PROVENANCE, text.encode())

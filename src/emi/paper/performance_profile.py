@@ -37,9 +37,16 @@ def draw(found: Found, stem: Path) -> list[Path]:
         _draw_profiles(left, methods)
         _draw_first_rewards(right, methods)
         left.set_ylabel(f"{env}\nshare of runs")
-    handles, names = axes[0, 0].get_legend_handles_labels()
+    # The worlds have not all the same methods.
+    drawn = {str(line.get_label()): line for left in axes[:, 0] for line in left.get_lines()}
+    lines = {TITLES[m]: drawn[TITLES[m]] for m in STYLES if TITLES[m] in drawn}
     figure.legend(
-        handles, names, loc="outside lower center", ncols=len(names), frameon=False, fontsize=8
+        lines.values(),
+        lines.keys(),
+        loc="outside lower center",
+        ncols=len(lines),
+        frameon=False,
+        fontsize=8,
     )
     return save_figure(figure, stem)
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from emi.data import FloatArray
 from emi.durable_file import write_durably
-from emi.paper.experiment import Budget, Experiment, Found, write_page
+from emi.paper.experiment import Budget, Experiment, Found, Made, write_page
 from emi.report.curves import new_figure, save_figure
 from emi.report.statistics import bootstrap_interval, on_common_steps, wilson_interval
 from emi.report.tables import markdown_row
@@ -190,14 +190,20 @@ def load(out: Path) -> Runs:
     return runs
 
 
-def run(out: Path, arms: Iterable[str], seeds: Iterable[int], steps: int, jobs: int) -> None:
+def to_do(runs: Runs, seeds: Iterable[int], steps: int) -> list[tuple[str, int]]:
+    """Cells that are not there with so many steps; seed by seed, so that the finished compare."""
+    return [
+        (arm, seed)
+        for seed in seeds
+        for arm in TITLES
+        if (arm, seed) not in runs or runs[arm, seed][0].steps < steps
+    ]
+
+
+def run(out: Path, seeds: Iterable[int], steps: int, jobs: int) -> None:
     """Train what is not there yet, `jobs` runs at a time, one thread each; save after each."""
     runs = load(out)
-    for row, _ in runs.values():
-        if row.steps != steps:
-            raise ValueError(f"{out} holds runs of {row.steps} steps: take as many, or another DIR")
-    # Seed by seed, so that whatever is finished compares the arms.
-    cells = [(arm, seed) for seed in seeds for arm in arms if (arm, seed) not in runs]
+    cells = to_do(runs, seeds, steps)
     print(f"{len(cells)} runs to do, {len(runs)} there", flush=True)
     if not cells:
         return
@@ -213,13 +219,34 @@ def run(out: Path, arms: Iterable[str], seeds: Iterable[int], steps: int, jobs: 
 
 
 def make(root: Path, budget: Budget) -> None:
-    """Train what `root`/sb3_success does not hold yet; ValueError where SB3 is missing."""
+    """ValueError where SB3 is missing."""
     try:
         import emi.adapters.stable_baselines3  # noqa: F401
     except ModuleNotFoundError as error:
         raise ValueError(str(error)) from None
-    steps = max(FEWEST_STEPS, round(STEPS * budget.scale))
-    run(root / FOLDER, list(TITLES), budget.chosen(SEEDS), steps, budget.jobs or 1)
+    run(root / FOLDER, budget.chosen(SEEDS), _asked(budget), budget.jobs or 1)
+
+
+def _asked(budget: Budget) -> int:
+    return max(FEWEST_STEPS, round(STEPS * budget.scale))
+
+
+def lacking(root: Path, budget: Budget) -> list[int]:
+    cells = to_do(load(root / FOLDER), budget.chosen(SEEDS), _asked(budget))
+    return list(dict.fromkeys(seed for _, seed in cells))
+
+
+def merge(source: Path, target: Path) -> list[Path]:
+    known = load(target / FOLDER)
+    better = {
+        cell: found
+        for cell, found in load(source / FOLDER).items()
+        if cell not in known or found[0].steps > known[cell][0].steps
+    }
+    if not better:
+        return []
+    save(target / FOLDER, known | better)
+    return [target / FOLDER / name for name in FILES]
 
 
 def draw(found: Found, stem: Path) -> list[Path]:
@@ -252,7 +279,7 @@ def table(runs: Runs) -> str:
         cells = [
             title,
             str(len(rows)),
-            f"{rows[0].steps:,}",
+            f"{min(row.steps for row in rows):,}",
             f"{final.mean():.1f} [{mean.low:.1f}, {mean.high:.1f}]",
             f"{count}/{len(rows)} [{low:.2f}, {high:.2f}]",
             f"{np.mean([row.reached for row in rows]):.0%}",
@@ -299,6 +326,5 @@ EXPERIMENT = Experiment(
     groups=(),
     draw=draw,
     files=tuple(f"{FOLDER}/{name}" for name in FILES),
-    make=make,
-    seeds=tuple(SEEDS),
+    made=Made(tuple(SEEDS), make, lacking, merge),
 )

@@ -17,7 +17,6 @@ from emi.report.comparison import (
     welch,
 )
 from emi.report.curves import BLUE, GREY, new_figure, save_figure
-from emi.report.load import Run
 from emi.report.paper_values import PAPER, TITLES
 from emi.report.statistics import Array, Interval, bootstrap_interval
 from emi.report.tables import markdown_row, return_table, summarise_method, write_csv
@@ -69,26 +68,26 @@ def compare(finals: dict[str, Array]) -> list[Comparison]:
 
 def draw(found: Found, stem: Path) -> list[Path]:
     groups = {group.method: runs for group, runs in found.runs.items()}
-    if len(groups.get("emi", [])) < 2:
-        raise ValueError("a test needs two seeds of emi or more: run more of them")
+    enough = {method for method, runs in groups.items() if len(runs) > 1}
+    if "emi" not in enough or len(enough) < 2:
+        raise ValueError("a test needs two seeds or more of emi and of another: run more of them")
     finals = {m: np.array([run.final_return() for run in runs]) for m, runs in groups.items()}
     comparisons = compare(finals)
     summary = return_table([summarise_method(runs) for runs in groups.values()])
     body = "\n".join(
-        [_seeds(groups), "", summary, _table(comparisons), "", *map(_power, comparisons)]
+        [_seeds(found), "", summary, _table(comparisons), "", *map(_power, comparisons)]
     )
     page = write_page(found, stem, body)
     table = write_csv(stem.with_name(f"{stem.name}.csv"), [*map(_csv_row, comparisons)])
     return [*_draw_returns(finals, stem, found.scaled()), page, table]
 
 
-def _seeds(groups: dict[str, list[Run]]) -> str:
+def _seeds(found: Found) -> str:
     seeds = "; ".join(
-        f"{TITLES[method]} {seed_text([run.seed for run in runs])}"
-        for method, runs in groups.items()
+        f"{group.title} {seed_text([run.seed for run in runs])}"
+        for group, runs in found.runs.items()
     )
-    whole = all(len(runs) == len(SEEDS) for runs in groups.values())
-    return f"Seeds: {seeds}." if whole else f"Not all of 15 seeds are there. Seeds: {seeds}."
+    return f"{'Not all of 15 seeds are there. ' if found.missing else ''}Seeds: {seeds}."
 
 
 def _table(comparisons: list[Comparison]) -> str:

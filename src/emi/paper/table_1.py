@@ -27,8 +27,8 @@ def draw(found: Found, stem: Path) -> list[Path]:
     }
     parts = [_overview(rows)]
     for env, methods in rows.items():
-        fewest = min(row.steps for row in methods.values())
-        heading = f"**{env}, {in_millions(fewest)} steps**"
+        lengths = sorted({row.steps for row in methods.values()})
+        heading = f"**{env}, {' and '.join(map(in_millions, lengths))} steps**"
         mark = found.scaled(env)
         parts.append("\n\n".join([heading, *([mark] if mark else []), _table(methods)]))
     page = write_page(found, stem, "\n\n".join(parts))

@@ -76,12 +76,38 @@ def embedding(run: Path, out: Path) -> list[Path]:
 
 
 def by_env_and_method(runs: list[Run]) -> dict[str, dict[str, list[Run]]]:
-    """Runs by environment and method, the methods in the paper's order, unknown ones last."""
+    """Runs by environment and method, the methods in the paper's order, unknown ones last.
+
+    ValueError unless the runs of a method differ in their seeds only and have begun.
+    """
     order = {method: place for place, method in enumerate(METHOD_ORDER)}
     grid: dict[str, dict[str, list[Run]]] = {}
     for run in sorted(runs, key=lambda run: (run.env, order.get(run.method, len(order)))):
-        grid.setdefault(run.env, {}).setdefault(run.method, []).append(run)
+        together = grid.setdefault(run.env, {}).setdefault(run.method, [])
+        together.append(run)
+        if len(run.metrics["iteration"]) == 0:
+            raise ValueError(
+                f"seed {run.seed} of {run.method} on {run.env} has no iteration yet: "
+                "wait for the first, or leave it out"
+            )
+        _require_alike(together[0], run)
+        if len({one.seed for one in together}) < len(together):
+            raise ValueError(
+                f"seed {run.seed} of {run.method} on {run.env} is there twice, which is no second "
+                "seed: give a folder of one sweep, or use 'emi report'"
+            )
     return grid
+
+
+def _require_alike(first: Run, other: Run) -> None:
+    """Runs with other settings are no seeds of the same method."""
+    a, b = first.settings, other.settings
+    for key in sorted(a.keys() | b.keys()):
+        if a.get(key) != b.get(key):
+            raise ValueError(
+                f"runs of {other.method} on {other.env} have {key}={a.get(key)} and {b.get(key)}: "
+                "give a folder of one sweep, or use 'emi report', which keeps them apart"
+            )
 
 
 if __name__ == "__main__":

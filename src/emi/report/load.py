@@ -106,6 +106,7 @@ def collect(run_directories: Iterable[Path], experiment: Path) -> list[Path]:
         target.mkdir(parents=True, exist_ok=True)
         for name in ("config.json", "provenance.json"):
             (target / name).write_bytes((directory / name).read_bytes())
+        _forget_another_run(target, _read_metrics(directory))
         write_compressed(target / "metrics.csv", _read_metrics(directory))
         key = target.relative_to(experiment.parent).as_posix()
         seconds = float(run.metrics["seconds"][-1])
@@ -113,6 +114,13 @@ def collect(run_directories: Iterable[Path], experiment: Path) -> list[Path]:
         targets.append(target)
     add_to_manifest(experiment.parent, rows)
     return targets
+
+
+def _forget_another_run(target: Path, metrics: bytes) -> None:
+    """Removes the embedding of a run that is about to be replaced by one with other metrics."""
+    if stored(target / "metrics.csv") is not None and _read_metrics(target) != metrics:
+        for path in target.glob("embedding.safetensors*"):
+            path.unlink()
 
 
 def _read_json(path: Path) -> dict[str, Any]:
