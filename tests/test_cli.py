@@ -131,6 +131,28 @@ class TestBadInput:
         with pytest.raises(ZeroDivisionError):
             main(["train", "SparseHalfCheetah"])
 
+    @pytest.mark.parametrize(
+        ("error", "sentence"),
+        [
+            (PermissionError(13, "Permission denied", "/etc/x"), "/etc/x: permission denied: "),
+            (FileExistsError(17, "File exists", "README.md"), "README.md: file exists: "),
+        ],
+    )
+    def test_a_path_that_cannot_be_used_is_no_bug(
+        self,
+        here: Path,
+        error: OSError,
+        sentence: str,
+        capsys: pytest.CaptureFixture[str],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        def refuse(*_: object) -> None:
+            raise error
+
+        monkeypatch.setattr("emi.experiment.run_directory.require_free", refuse)
+        assert main(["train", "SparseHalfCheetah"]) == 2
+        assert capsys.readouterr().err == f"emi: {sentence}mend that or choose another place\n"
+
     def test_not_finite_is_one_sentence(
         self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -147,7 +169,8 @@ class TestTrain:
     def test_a_run_from_start_to_end(self, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["train", "SparseHalfCheetah", *SMALL, "--steps", "3e2"]) == 0
         path = here / "runs" / "SparseHalfCheetah-emi-seed0"
-        lines = capsys.readouterr().out.splitlines()
+        note, *lines = capsys.readouterr().out.splitlines()
+        assert note.startswith("each environment takes 50 steps in an iteration")
         assert lines[0] == "SparseHalfCheetah emi seed 0: 3 iterations, from 0"
         assert lines[1].startswith("iteration 1/3  100 steps  ")
         assert lines[-1] == "complete: 3 iterations in runs/SparseHalfCheetah-emi-seed0"

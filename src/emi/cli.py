@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from emi.experiment.run import Outcome
 
 FAILED, BAD_INPUT = 1, 2
+# What a path that was typed can be, wherever it is used. A file that is not there is not among
+# them: commands ask for theirs, and one of ours that is missing is a bug.
+_OF_PATHS = (PermissionError, NotADirectoryError, IsADirectoryError, FileExistsError)
 
 
 class BadInputError(Exception):
@@ -52,6 +55,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         if os.environ.get("EMI_TRACEBACK"):
             raise
+        if isinstance(error, _OF_PATHS) and error.filename is not None:
+            reason = f"{error.filename}: {(error.strerror or 'cannot be used').lower()}"
+            return _complain(f"{reason}: mend that or choose another place", BAD_INPUT)
         expected = _exit_code(error)
         if expected is None:
             return _complain(

@@ -495,7 +495,7 @@ def test_episodes_that_no_iteration_holds_are_spoken_of(
 ) -> None:
     progress = Noting()
     run(CONFIG, tmp_path / "run", progress=progress)
-    assert progress.notes[0] == (
+    assert progress.notes[-1] == (
         "each environment takes 50 steps in an iteration and an episode up to 500: one that is "
         "cut off counts in no return; for whole ones raise steps_per_iteration or lower num_envs "
         "(--set)"

@@ -146,6 +146,7 @@ class TestProvenance:
         assert starts[1]["command"] == "emi resume run"
         assert starts[0]["versions"]["python"] == platform.python_version()
         assert starts[0]["versions"]["torch"] == torch.__version__
+        assert {"mujoco", "ale-py", "stable-baselines3"} <= starts[0]["versions"].keys()
         assert starts[0]["machine"].keys() == {"cpu", "cores", "platform"}
 
     def test_an_unreadable_record_does_not_stop_training(self, directory: RunDirectory) -> None:

@@ -4,6 +4,7 @@ import os
 import shlex
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -81,6 +82,13 @@ class TestSlurm:
         ]
         for shell in ("sh", "bash"):
             subprocess.run([shell, "-n"], input=script, text=True, check=True)
+
+    def test_a_gpu_where_one_is_needed(self, tmp_path: Path) -> None:
+        plain = cells(tmp_path)
+        last = replace(plain[-1], config=replace(plain[-1].config, device="cuda"))
+        assert "gpus" not in slurm_script(plain, tmp_path)
+        script = slurm_script([*plain[:-1], last], tmp_path).splitlines()
+        assert script.index("#SBATCH --gpus-per-task=1") < script.index("#SBATCH --requeue")
 
     def test_run_without_slurm(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         out, file = tmp_path / "my runs", tmp_path / "sweep.sh"

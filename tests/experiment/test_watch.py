@@ -1,5 +1,7 @@
 """Videos of a trained agent."""
 
+import contextlib
+import shutil
 import sys
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import pytest
 from emi.envs.rendering import rendering_backend
 from emi.experiment import watch as watch_module
 from emi.experiment.config import ConfigError, resolve
+from emi.experiment.doctor import examine_bonus
 from emi.experiment.run import run
 from emi.experiment.run_directory import RunDirectoryError
 from emi.experiment.train import Trainer
@@ -37,6 +40,22 @@ needs_rendering = pytest.mark.skipif(not _can_render(), reason="needs off-screen
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run(CONFIG, tmp_path_factory.mktemp("trained") / "run").directory.path
+
+
+def test_of_a_damaged_checkpoint_the_one_before_is_used_and_it_is_said(
+    trained: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(trained, tmp_path / "run")
+    (tmp_path / "run/checkpoints/00000001/state.json").write_text("{}")
+    with contextlib.suppress(WatchError):  # where nothing can be drawn
+        watch(tmp_path / "run", tmp_path / "x.gif")
+    watched = capfd.readouterr().err
+    examine_bonus(tmp_path / "run")
+    examined = capfd.readouterr().err
+    for said in (watched, examined):
+        assert said.startswith("emi: warning: ")
+        assert "00000001 is damaged" in said
+        assert "using 00000000 instead" in said
 
 
 # Reading a video back, which only this test does, leaves imageio's pipes to the garbage collector.

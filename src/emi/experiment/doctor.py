@@ -48,14 +48,14 @@ def examine() -> list[Finding]:
 
 def examine_bonus(run: Path) -> int:
     """Ask the newest checkpoint of `run` whether its bonus works; 1 if something is wrong."""
-    from emi.experiment import checkpoint
-    from emi.experiment.run import build_trainer, restore
+    from emi.experiment.progress import tell
+    from emi.experiment.run import build_trainer, restore_newest
     from emi.experiment.run_directory import RunDirectory, read_config
 
     directory = RunDirectory(run)
     trainer = build_trainer(dataclasses.replace(read_config(directory), device="cpu", threads=1))
     try:
-        restore(trainer, checkpoint.load_latest(directory.checkpoints))
+        restore_newest(trainer, directory, lambda warning: tell(f"warning: {warning}"))
         found = trainer.diagnose()
     except ValueError as error:
         raise ConfigError(str(error)) from None

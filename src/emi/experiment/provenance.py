@@ -11,7 +11,17 @@ from typing import Any
 
 import emi
 
-_DISTRIBUTIONS = ("torch", "numpy", "gymnasium", "mujoco", "safetensors")
+# Whatever can decide a number.
+_DISTRIBUTIONS = (
+    "torch",
+    "numpy",
+    "scipy",
+    "gymnasium",
+    "mujoco",
+    "ale-py",
+    "stable-baselines3",
+    "safetensors",
+)
 
 
 def describe_start(words: Sequence[str], iteration: int) -> dict[str, Any]:

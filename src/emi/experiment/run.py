@@ -4,7 +4,7 @@ import contextlib
 import math
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,12 +72,13 @@ def run(
         # The trainer comes before the first byte, so that what it refuses leaves no trace.
         trainer = build_trainer(config)
         stack.callback(trainer.close)
-        _note_cut_episodes(config, progress)
         with _first_write(directory):
             directory.path.mkdir(parents=True, exist_ok=True)
             stack.enter_context(run_directory.locked(directory))
         if resume:
-            _restore_newest(trainer, directory, progress)
+            # Killed before its first checkpoint, a run has no rows either, and starts over.
+            if checkpoint.exists(directory.checkpoints) or last_row(directory.metrics) is not None:
+                restore_newest(trainer, directory, progress.warn)
             if trainer.iteration >= config.iterations:
                 return Outcome(directory, trainer.iteration, config.iterations)
         else:
@@ -90,6 +91,7 @@ def run(
             record = _open_record(directory, end.steps, progress)
         stack.callback(record.close)
         record.save(trainer)
+        _note_cut_episodes(config, progress)
         stack.callback(progress.end)
         progress.begin(_title(config), trainer.iteration, config.iterations)
         _loop(trainer, record, end, stop, progress, checkpoint_seconds)
@@ -111,8 +113,14 @@ def build_trainer(config: TrainConfig) -> Trainer:
         raise ConfigError(_one_line(error)) from None
 
 
-def restore(trainer: Trainer, loaded: checkpoint.Loaded) -> None:
-    """Put the state of a checkpoint into `trainer`; RunError if it is not this trainer's."""
+def restore_newest(trainer: Trainer, directory: RunDirectory, warn: Callable[[str], None]) -> None:
+    """Put the newest whole checkpoint into `trainer`; `warn` is told of damaged ones.
+
+    RunError if it is not this trainer's.
+    """
+    loaded = checkpoint.load_latest(directory.checkpoints)
+    for warning in loaded.warnings:
+        warn(warning)
     try:
         trainer.load_state_dict(loaded.state)
     except (KeyError, ValueError, TypeError, RuntimeError) as error:
@@ -201,15 +209,6 @@ def _require_same(directory: RunDirectory, config: TrainConfig) -> None:
     different = run_directory.differences(config, run_directory.read_config(directory))
     if different:
         raise RunDirectoryError(f"{directory.path} holds another run ({different[0]} differs)")
-
-
-def _restore_newest(trainer: Trainer, directory: RunDirectory, progress: Progress) -> None:
-    # Killed before its first checkpoint, a run has no rows either, and starts over.
-    if checkpoint.exists(directory.checkpoints) or last_row(directory.metrics) is not None:
-        loaded = checkpoint.load_latest(directory.checkpoints)
-        for warning in loaded.warnings:
-            progress.warn(warning)
-        restore(trainer, loaded)
 
 
 @contextlib.contextmanager

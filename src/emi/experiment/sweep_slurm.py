@@ -17,6 +17,8 @@ def slurm_script(cells: Sequence[Cell], place: Path, *, jobs: int | None = None)
     threads = max(cell.config.threads for cell in cells)
     at_a_time = f"%{jobs}" if jobs is not None else ""
     program = shlex.join([sys.executable, "-m", "emi"])
+    gpus = any(cell.config.device == "cuda" for cell in cells)
+    gpu = "#SBATCH --gpus-per-task=1\n" if gpus else ""
     exports = " ".join(f"{name}={threads}" for name in THREAD_VARIABLES)
     runs = "\n".join(
         f"  {index}) run {shlex.join([str(cell.path), *cell.words])} ;;"
@@ -28,7 +30,7 @@ def slurm_script(cells: Sequence[Cell], place: Path, *, jobs: int | None = None)
 #SBATCH --array=0-{len(cells) - 1}{at_a_time}
 #SBATCH --ntasks=1
 #SBATCH --cpus-per-task={threads}
-#SBATCH --requeue
+{gpu}#SBATCH --requeue
 #SBATCH --open-mode=append
 #SBATCH --signal=B:TERM@300
 {_MARK}: {len(cells)} runs. Submit it, and submit it again after a time limit: runs that

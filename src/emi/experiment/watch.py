@@ -11,9 +11,9 @@ import gymnasium
 import numpy as np
 
 from emi.envs import ATARI_PREFIX, GYM_PREFIX, as_vector_or_image
-from emi.experiment import checkpoint
 from emi.experiment.config import ConfigError
-from emi.experiment.run import build_trainer, restore
+from emi.experiment.progress import tell
+from emi.experiment.run import build_trainer, restore_newest
 from emi.experiment.run_directory import RunDirectory, read_config
 
 FORMATS = (".mp4", ".gif")
@@ -40,7 +40,7 @@ def watch(run: Path, out: Path, *, seed: int = 0, deterministic: bool = False) -
     config = dataclasses.replace(read_config(directory), device="cpu", threads=1, num_envs=1)
     trainer = build_trainer(config)
     try:
-        restore(trainer, checkpoint.load_latest(directory.checkpoints))
+        restore_newest(trainer, directory, lambda warning: tell(f"warning: {warning}"))
         policy = trainer.policy
     finally:
         trainer.close()
