@@ -28,7 +28,8 @@ class IntrinsicRewardVectorWrapper(VectorWrapper):
     the visits since the last learning.
 
     A method sees one row for each environment at a time. EX2 and EMI-D score a row beside the
-    others of its batch: with few environments they have little to go by, with one the bonus is 0.
+    others of its batch: with few environments they have little to go by; with one, EX2 pays 0 and
+    EMI-D for the length of the step alone.
 
     Transitions never cross an episode, in any of Gymnasium's autoreset modes: with SAME_STEP the
     successor comes from `info["final_obs"]`; with NEXT_STEP the step that only resets is neither

@@ -49,6 +49,7 @@ class ValueConfig:
 def features(obs: Tensor, clock: Tensor) -> Tensor:
     """[n, *observation], [n] to [n, 2D + 4]: clipped obs, its square, a cubic in time, and 1."""
     o = obs.reshape(len(obs), -1).to(torch.float64).clamp(-10, 10)
+    # In float32, which is enough; in float64 every committed run would have other last digits.
     t = clock[:, None] / 100.0
     return torch.cat([o, o**2, t, t**2, t**3, torch.ones_like(t)], dim=1)
 

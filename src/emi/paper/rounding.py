@@ -1,4 +1,4 @@
-"""Ours: the same seed and settings twice, apart from the rounding of one linear solve."""
+"""Ours: the same seed and settings at two commits whose linear algebra differs in rounding."""
 
 from pathlib import Path
 
@@ -8,8 +8,8 @@ from emi.report.curves import Panel, draw_learning_curves
 from emi.report.tables import markdown_row, write_csv
 
 GROUPS = (
-    Group(CHEETAH_FOLDER, CHEETAH, "emi", (0,), CHEETAH_STEPS, label="baseline by PyTorch"),
-    Group("rounding", CHEETAH, "emi", (0,), CHEETAH_STEPS, label="baseline by NumPy", past=True),
+    Group(CHEETAH_FOLDER, CHEETAH, "emi", (0,), CHEETAH_STEPS, label="as it is"),
+    Group("rounding", CHEETAH, "emi", (0,), CHEETAH_STEPS, label="at an earlier commit", past=True),
 )
 
 
