@@ -138,6 +138,7 @@ def _asked(budget: Budget) -> int:
 
 
 def make(root: Path, budget: Budget) -> None:
+    torch.set_num_threads(budget.threads)
     run(root, budget.chosen(SEEDS), _asked(budget))
 
 
