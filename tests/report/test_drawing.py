@@ -65,15 +65,30 @@ def test_a_panel_shows_seeds_mean_band_and_the_papers_value(
         "VIME, 3 seeds",
         "TRPO, 3 seeds",
     ]
-    *seeds, mean, paper = panels[0].lines
+    *seeds, mean = panels[0].lines
     assert len(seeds) == 3
     assert mean.get_xdata()[-1] == pytest.approx(0.1)  # 20 iterations of 5,000 steps, in millions
     assert mean.get_ydata()[-1] == pytest.approx(280)
-    assert list(paper.get_ydata()) == [218.1, 218.1]
-    assert paper.get_linestyle() == "--"
-    assert panels[0].texts[0].get_text() == "paper 218.1, at 5M steps"
-    assert len(panels[1].lines) == 4  # no value of EMI-D in the paper
+    assert panels[0].texts[0].get_text() == "paper 218.1, at 5M steps"  # in words: these have 0.1M
+    assert len(panels[1].texts) == 0  # no value of EMI-D in the paper
     assert panels[0].get_ylim() == panels[3].get_ylim()
+    assert "paper" not in [text.get_text() for text in figures[0].legends[0].get_texts()]
+
+
+def test_the_papers_value_is_a_line_where_the_steps_are_as_many(
+    results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    figures: list[Figure] = []
+    monkeypatch.setattr(curves, "save_figure", lambda figure, stem: figures.append(figure) or [])
+    runs = load_runs(results)[:3]
+    panels = [curves.Panel("EMI", runs, 218.1, paper_steps=steps) for steps in (100_000, None)]
+    curves.draw_learning_curves({"task": panels}, tmp_path / "x")
+    for panel in figures[0].axes:
+        *_, mean, paper = panel.lines
+        assert list(paper.get_ydata()) == [218.1, 218.1]
+        assert (mean.get_linestyle(), paper.get_linestyle()) == ("-", "--")
+        assert panel.texts[0].get_text() == "paper 218.1"
+    assert [text.get_text() for text in figures[0].legends[0].get_texts()][-1] == "paper"
 
 
 def test_long_curves_are_thinned_and_keep_their_end() -> None:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -62,8 +63,9 @@ def draw_learning_curves(
                 panel.set_ylabel(f"{name}\n{content.meaning}")
             else:
                 panel.tick_params(labelleft=False)
-    papers = any(content.paper is not None for panels in rows.values() for content in panels)
-    add_legend(figure, paper="paper" if papers else "")
+    lines = (line for panel in figure.axes for line in panel.lines)
+    dashed = any(line.get_linestyle() == "--" for line in lines)
+    add_legend(figure, paper="paper" if dashed else "")
     return save_figure(figure, stem)
 
 
@@ -84,24 +86,36 @@ def draw_panel(panel: Axes, content: Panel) -> None:
     )
     draw_band(panel, thin(steps) / 1e6, thin(values))
     if content.paper is not None:
-        # What was reached after more steps than are drawn must not be taken for these.
-        at = content.paper_steps
-        when = f", at {in_millions(at)} steps" if at is not None and steps[-1] < at else ""
-        panel.axhline(content.paper, color=ORANGE, linestyle="--", linewidth=1.2)
-        panel.annotate(
-            f"paper {content.paper:g}{when}",
-            xy=(0.02, content.paper),
-            xycoords=("axes fraction", "data"),
-            xytext=(0, 3),
-            textcoords="offset points",
-            color=ORANGE,
-            fontsize=8,
-            path_effects=[withStroke(linewidth=2.5, foreground="white")],
-        )
+        _draw_paper(panel, content.paper, content.paper_steps, steps[-1])
     plural = "" if len(content.runs) == 1 else "s"
     panel.set_title(f"{content.title}, {len(content.runs)} seed{plural}", fontsize=10)
     panel.set_xlabel("environment steps (M)")
     panel.set_xlim(0, steps[-1] / 1e6)
+
+
+def _draw_paper(panel: Axes, value: float, at: int | None, drawn: float) -> None:
+    """The paper's value as a line; in words alone if it was reached after more steps than `drawn`.
+
+    Such a line would be taken for what these steps should give, and flatten the curves below it.
+    """
+    style: dict[str, Any] = {
+        "color": ORANGE,
+        "fontsize": 8,
+        "path_effects": [withStroke(linewidth=2.5, foreground="white")],
+    }
+    if at is not None and drawn < at:
+        text = f"paper {value:g}, at {in_millions(at)} steps"
+        panel.annotate(text, xy=(0.02, 0.93), xycoords="axes fraction", **style)
+        return
+    panel.axhline(value, color=ORANGE, linestyle="--", linewidth=1.2)
+    panel.annotate(
+        f"paper {value:g}",
+        xy=(0.02, value),
+        xycoords=("axes fraction", "data"),
+        xytext=(0, 3),
+        textcoords="offset points",
+        **style,
+    )
 
 
 def draw_band(panel: Axes, x: Array, values: Array) -> None:
