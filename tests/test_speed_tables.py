@@ -1,0 +1,23 @@
+"""Tables of the docs that a benchmark printed are what it printed."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+TABLE = re.compile(r"^\|.*\n\| ---.*\n(?:\|.*\n)+", re.M)
+
+
+@pytest.mark.parametrize(
+    ("page", "printed"),
+    [
+        ("performance.md", ("method_cost_vectors.txt", "method_cost_images.txt")),
+        ("cost.md", ("environment_cost.txt", "environment_cost.txt")),
+    ],
+)
+def test_a_table_is_the_one_that_was_printed(page: str, printed: tuple[str, ...]) -> None:
+    tables = TABLE.findall((ROOT / "docs" / page).read_text(encoding="utf-8"))
+    for table, name in zip(tables, printed, strict=False):
+        assert table in (ROOT / "results/speed" / name).read_text(encoding="utf-8")
+    assert len(tables) >= len(printed)
