@@ -91,6 +91,13 @@ def test_the_papers_value_is_a_line_where_the_steps_are_as_many(
     assert [text.get_text() for text in figures[0].legends[0].get_texts()][-1] == "paper"
 
 
+def test_a_long_title_is_broken_into_lines_that_fit() -> None:
+    title = "; ".join(f"World {k} at 1M of 50M steps" for k in range(5))
+    figure = curves.new_figure(4, 3, title)
+    assert figure.get_suptitle().replace("\n", " ") == title
+    assert max(map(len, figure.get_suptitle().split("\n"))) <= 50
+
+
 def test_long_curves_are_thinned_and_keep_their_end() -> None:
     curve = np.arange(1_003.0)[None]
     thinned = curves.thin(curve, most=200)

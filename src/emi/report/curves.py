@@ -1,5 +1,6 @@
 """Curves over training: one panel per method, every seed visible, the paper's value dashed."""
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -22,6 +23,7 @@ from emi.report.statistics import Array, bootstrap_band, on_common_steps
 BLUE, ORANGE, GREY = "#0072B2", "#D55E00", "#555555"  # of Okabe and Ito's colour-blind safe set
 PANEL_INCHES = (3.0, 2.9)
 MOST_COLUMNS = 4
+TITLE_LETTERS = 12.5  # of a title in ten points that fit into an inch
 MOST_POINTS = 200  # of a curve; where there are more iterations, neighbours are averaged
 
 
@@ -74,7 +76,8 @@ def new_figure(width: float, height: float, title: str = "") -> Figure:
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     if title:
-        figure.suptitle(title, fontsize=10)
+        lines = textwrap.wrap(title, int(width * TITLE_LETTERS))
+        figure.suptitle("\n".join(lines), fontsize=10)
     return figure
 
 
