@@ -216,6 +216,18 @@ def test_emi_d_stands_beside_all_that_the_supplement_shows() -> None:
     assert methods == {"emi", "emi-d", "ex2", "icm", "rnd", "trpo"}
 
 
+def test_emi_d_is_compared_where_there_are_runs_of_it(tmp_path: Path) -> None:
+    for env, method in (("SwimmerGather", "emi"), ("SparseHalfCheetah", "emi")):
+        write_group(tmp_path, *task(env, (method,)), [1.0, 2.0], scale=0.01)
+    stem = tmp_path / "out"
+    assert emi_d_comparison.draw(find(emi_d_comparison.EXPERIMENT, tmp_path), stem) == []
+    write_group(tmp_path, *task("SparseHalfCheetah", ("emi-d",)), [1.0, 2.0], scale=0.01)
+    written = emi_d_comparison.draw(find(emi_d_comparison.EXPERIMENT, tmp_path), stem)
+    assert [path.suffix for path in written] == [".png", ".svg", ".md", ".csv"]
+    assert "SparseHalfCheetah" in page(stem)
+    assert "SwimmerGather" not in page(stem)
+
+
 def test_losses_are_averaged_over_stretches_that_grow() -> None:
     curve = np.arange(1.0, 1_001)[None]
     points = loss_convergence.by_decades(curve)[0]

@@ -1,5 +1,6 @@
 """Supplementary figures 1 and 3: EMI-D, which pays for diversity, beside EMI and the others."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from emi.paper import locomotion_curves
@@ -11,6 +12,12 @@ METHODS = ("emi", "emi-d", "ex2", "icm", "rnd", "trpo")
 
 
 def draw(found: Found, stem: Path) -> list[Path]:
+    """The tasks of which there are runs of EMI-D; without it there is nothing to compare."""
+    compared = {group.env for group in found.runs if group.method == "emi-d"}
+    if not compared:
+        return []
+    runs = {group: row for group, row in found.runs.items() if group.env in compared}
+    found = replace(found, runs=runs)
     parts, rows = [], []
     for env in found.environments:
         own = [summarise_method(runs) for runs in found.of(env)]
