@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from emi.paper.experiment import Experiment, Found
 from emi.paper.table_1 import VECTOR_METHODS
 from emi.paper.tasks import LOCOMOTION, task
-from emi.report.curves import new_figure, save_figure
+from emi.report.curves import legend_below, new_figure, save_figure
 from emi.report.first_reward import first_reward, share_with_reward
 from emi.report.load import Run
 from emi.report.paper_values import TITLES
@@ -39,15 +39,7 @@ def draw(found: Found, stem: Path) -> list[Path]:
         left.set_ylabel(f"{env}\nshare of runs")
     # The worlds have not all the same methods.
     drawn = {str(line.get_label()): line for left in axes[:, 0] for line in left.get_lines()}
-    lines = {TITLES[m]: drawn[TITLES[m]] for m in STYLES if TITLES[m] in drawn}
-    figure.legend(
-        lines.values(),
-        lines.keys(),
-        loc="outside lower center",
-        ncols=len(lines),
-        frameon=False,
-        fontsize=8,
-    )
+    legend_below(figure, {TITLES[m]: drawn[TITLES[m]] for m in STYLES if TITLES[m] in drawn})
     return save_figure(figure, stem)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import matplotlib as mpl
 import numpy as np
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -144,13 +145,18 @@ def thin(values: Array, most: int = MOST_POINTS) -> Array:
 
 def add_legend(figure: Figure, *, paper: str) -> None:
     """What the lines of `draw_band` mean, and the dashed one, where there is any."""
-    meanings = {
+    meanings: dict[str, Artist] = {
         "mean": Line2D([], [], color=BLUE, linewidth=1.8),
         "95 % bootstrap interval": Patch(color=BLUE, alpha=0.2, linewidth=0),
         "one seed": Line2D([], [], color=GREY, linewidth=0.8),
     }
     if paper:
         meanings[paper] = Line2D([], [], color=ORANGE, linestyle="--", linewidth=1.2)
+    legend_below(figure, meanings)
+
+
+def legend_below(figure: Figure, meanings: Mapping[str, Artist]) -> None:
+    """One row under all panels: what each line or patch means."""
     figure.legend(
         meanings.values(),
         meanings.keys(),
