@@ -99,6 +99,7 @@ def pixels(name: str, num_envs: int, threads: int) -> Train:
 WORLDS = (
     World("SparseHalfCheetah", 10, 100_000, physics),
     World("SparseHalfCheetah", 64, 128_000, physics),
+    World("SparseHalfCheetah", 256, 256_000, physics),
     World("SwimmerGather", 100, 50_000, physics),
     World("Freeway", 20, 10_000, emulator),
     World("Frostbite", 20, 10_000, emulator),
