@@ -12,7 +12,16 @@ TABLE = re.compile(r"^\|.*\n\| ---.*\n(?:\|.*\n)+", re.M)
 @pytest.mark.parametrize(
     ("page", "printed"),
     [
-        ("performance.md", ("method_cost_vectors.txt", "method_cost_images.txt")),
+        (
+            "performance.md",
+            (
+                "method_cost_vectors.txt",
+                "method_cost_images.txt",
+                "env_speed.txt",
+                "env_speed_half_cheetah.txt",
+                "image_update.txt",
+            ),
+        ),
         ("cost.md", ("environment_cost.txt", "environment_cost.txt")),
     ],
 )
