@@ -21,7 +21,8 @@ from emi.report.paper_values import PAPER, TITLES
 from emi.report.statistics import Array, Interval, bootstrap_interval
 from emi.report.tables import markdown_row, return_table, summarise_method, write_csv
 
-SEEDS = tuple(range(15))
+# Fifteen, without 5 to 9: on those the baselines' coefficients and EMI's open choices were tried.
+SEEDS = (*range(5), *range(10, 20))
 # t and p, EMI against each. They are one-sided: 1.81 has this p with 26 degrees of freedom, 8.58
 # with 14.
 PAPERS = {"icm": (8.58, 2.99e-7), "rnd": (8.57, 2.96e-7), "ex2": (1.81, 0.0410)}
