@@ -28,4 +28,5 @@ model.learn(options.steps, callback=bonus)
 
 returns = [episode["r"] for episode in model.ep_info_buffer]
 reached = sum(r > 0 for r in returns)
-print(f"{reached} of the last {len(returns)} episodes reached the flag; return {max(returns):.1f}")
+best = f"; best return {max(returns):.1f}" if returns else ""
+print(f"{reached} of the last {len(returns)} episodes reached the flag{best}")

@@ -70,3 +70,14 @@ def test_unit_range() -> None:
     assert unit.centre.tolist() == [5, 0, 0]
     assert unit.half.tolist() == [5, 1, 1]
     assert unit.limit.tolist() == [1, np.inf, np.inf]
+
+
+def test_bounds_that_no_action_can_be_measured_by() -> None:
+    """A single value, and the largest numbers there are, which stand for no bounds."""
+    most = np.finfo(np.float32).max
+    for dtype in (np.float32, np.float64):
+        low, high = np.array([2.0, -most, -1.0], dtype), np.array([2.0, most, most], dtype)
+        unit = UnitRange.of(Box(low, high, dtype=dtype))
+        assert unit.centre.tolist() == [2, 0, 0]
+        assert unit.half.tolist() == [0, 1, 1]
+        assert unit.limit.tolist() == [1, np.inf, np.inf]

@@ -101,8 +101,9 @@ class Transitions:
 class UnitRange(NamedTuple):
     """How a `Box` maps to [−1, 1]: value = centre + half · unit.
 
-    Entries without bounds pass as they are. Each [*shape]; `limit` is 1 where there are bounds and
-    infinite elsewhere.
+    Entries without bounds pass as they are, and so do those whose bounds are farther apart than a
+    number can be: they stand for none. An entry with a single value has half = 0. Each [*shape];
+    `limit` is 1 where there are bounds and infinite elsewhere.
     """
 
     centre: npt.NDArray[np.float32]
@@ -111,7 +112,9 @@ class UnitRange(NamedTuple):
 
     @classmethod
     def of(cls, space: gymnasium.spaces.Box) -> UnitRange:
-        bounded = np.isfinite(space.low) & np.isfinite(space.high)
+        with np.errstate(over="ignore"):
+            width = space.high.astype(np.float64) - space.low.astype(np.float64)
+        bounded = width < np.finfo(np.float32).max
         low, high = np.where(bounded, space.low, -1.0), np.where(bounded, space.high, 1.0)
         centre, half, limit = (high + low) / 2, (high - low) / 2, np.where(bounded, 1.0, np.inf)
         return cls(*(x.astype(np.float32) for x in (centre, half, limit)))

@@ -73,9 +73,12 @@ def wrapped(
     method: IntrinsicReward,
     coefficient: Any = 1.0,
     learn_every: int = 5,
+    *,
+    taught: bool = True,
     **kw: Any,
 ) -> IntrinsicRewardVectorWrapper:
-    return IntrinsicRewardVectorWrapper(envs, method, coefficient, learn_every, **kw)
+    """It pays from the first step, unless a test asks for the time before the first learning."""
+    return IntrinsicRewardVectorWrapper(envs, method, coefficient, learn_every, taught=taught, **kw)
 
 
 def advance(envs: Any, actions: np.ndarray) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
@@ -144,6 +147,39 @@ def test_a_known_bonus_gives_known_rewards(mode: AutoresetMode, intrinsic_only: 
             np.testing.assert_array_equal(paid[k], plain[k])
         assert set(info) == {*plain[4], "bonus", "_bonus", "reward_env", "_reward_env"}
     assert (resets > 20) == (mode is NEXT)
+
+
+@MODES
+def test_a_method_that_has_learnt_nothing_is_not_asked(mode: AutoresetMode) -> None:
+    method, bare = Recording(bonus=2.0), OracleVectorEnv(3, mode)
+    envs = wrapped(OracleVectorEnv(3, mode), method, 0.25, learn_every=4, taught=False)
+    envs.reset(seed=1)
+    bare.reset(seed=1)
+    for k in range(12):
+        pays = ~bare.pending & (k >= 4)
+        plain, paid = (advance(e, np.zeros(3, np.int64)) for e in (bare, envs))
+        np.testing.assert_array_equal(paid[1], plain[1] + 0.5 * pays)
+        np.testing.assert_array_equal(paid[4]["bonus"], 2.0 * pays)
+        np.testing.assert_array_equal(paid[4]["_bonus"], pays)
+    assert method.calls == ["learn", *(["score"] * 4 + ["learn"]) * 2]
+
+
+@pytest.mark.parametrize("num_envs", [1, 4])
+def test_a_scaled_bonus_is_as_large_at_its_beginning_as_later(num_envs: int) -> None:
+    """Before the first learning there is no scale but a step's own: the bonus would be about 1."""
+    inner = gymnasium.make_vec("MountainCarContinuous-v0", num_envs, vectorization_mode="sync")
+    spaces = inner.single_observation_space, inner.single_action_space
+    method = Combined({"emi": (EMI(*spaces, EMIConfig(minibatch=32)), 1.0)}, scale=True)
+    envs = wrapped(inner, method, learn_every=64, taught=False)
+    envs.action_space.seed(0)
+    envs.reset(seed=0)
+    rounds = [
+        np.mean([envs.step(envs.action_space.sample())[4]["bonus"] for _ in range(64)])
+        for _ in range(3)
+    ]
+    assert rounds[0] == 0
+    assert 0 < rounds[1] < 0.2
+    envs.close()
 
 
 class MinusZero(OracleVectorEnv):
@@ -441,6 +477,25 @@ def test_a_state_is_a_copy_and_counts_its_environments() -> None:
         envs.step(np.zeros(2, np.int64))
 
 
+@MODES
+def test_a_state_goes_back_to_where_it_was_taken(mode: AutoresetMode) -> None:
+    """The method has learnt on meanwhile: nothing of that may be left, nor be in the state."""
+    inner = OracleVectorEnv(3, mode, mean_length=3.0)
+    spaces = inner.single_observation_space, inner.single_action_space
+    method = sum_of(*spaces, 0)
+    envs = wrapped(inner, method, learn_every=7, taught=False)
+    envs.reset(seed=0)
+    for _ in range(10):
+        advance(envs, np.zeros(3, np.int64))
+    probe = Transitions(np.ones((4, 2), np.float32), np.zeros(4, int), np.zeros((4, 2), np.float32))
+    state, before = envs.state_dict(), method.reward(probe)
+    for _ in range(20):
+        advance(envs, np.zeros(3, np.int64))
+    assert not torch.equal(method.reward(probe), before)
+    envs.load_state_dict(state)
+    assert torch.equal(method.reward(probe), before)
+
+
 class Plain:
     """A method that is no module."""
 
@@ -451,6 +506,12 @@ class Plain:
 
     def learn(self, batch: Transitions) -> dict[str, float]:
         return {}
+
+
+class OfTensors(OracleVectorEnv):
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        obs, info = super().reset(seed=seed, options=options)
+        return torch.as_tensor(obs), info
 
 
 def test_what_cannot_work_gets_a_sentence() -> None:
@@ -467,6 +528,8 @@ def test_what_cannot_work_gets_a_sentence() -> None:
         what = "observations" if "observation" in name else "actions"
         with pytest.raises(ValueError, match=f"{what} must be arrays"):
             wrapped(other, Recording())
+    with pytest.raises(TypeError, match=r"NumPy arrays, got tensors: put NumpyToTorch .* around"):
+        wrapped(OfTensors(2, SAME), Recording()).reset()
     hidden = OracleVectorEnv(2, SAME)
     hidden.metadata = {}
     with pytest.raises(ValueError, match=r'set metadata\["autoreset_mode"\]'):

@@ -339,6 +339,13 @@ def test_vec_normalize_leaves_the_method_raw_observations(tmp_path: Path) -> Non
     assert np.abs(model.rollout_buffer.observations).max() == 0.5
 
 
+def test_rewards_scaled_around_normalised_observations() -> None:
+    method, probe = Recording(1.0), Probe()
+    env = VecNormalize(VecNormalize(oracles(2), norm_reward=False, clip_obs=0.5), norm_obs=False)
+    ppo(env).learn(64, callback=[IntrinsicRewardCallback(method, 0.1), probe])
+    check_oracle(method, 2, 32, probe.ended)
+
+
 def test_vec_normalize_of_rewards_comes_before_the_bonus() -> None:
     env = VecNormalize(oracles(2), clip_reward=1.0)
     callback, model = IntrinsicRewardCallback(Recording(3.0), 0.5), ppo(env, gamma=0.0)
@@ -524,6 +531,13 @@ def test_spaces_that_are_not_served() -> None:
         model = ppo(DummyVecEnv([lambda o=observations, a=actions: Other(o, a)]))
         with pytest.raises(ValueError, match=message):
             model.learn(32, callback=IntrinsicRewardCallback(method, 0.1))
+    images = Box(0, 255, (1, 40, 40), np.uint8)
+    pictures = VecNormalize(DummyVecEnv([lambda: Other(images, THREE)]))
+    model = PPO("MlpPolicy", pictures, n_steps=32, batch_size=32, device="cpu")
+    for_vectors, for_images = EMI(model.observation_space, THREE), EMI(images, THREE)
+    with pytest.raises(ValueError, match="observation_space of the environment inside VecNorm"):
+        model.learn(32, callback=IntrinsicRewardCallback(for_vectors, 0.1))
+    model.learn(32, callback=IntrinsicRewardCallback(for_images, 0.1))
     many = DummyVecEnv([lambda: Other(Dict({"a": vectors}), THREE)])
     model = PPO("MultiInputPolicy", many, n_steps=32, batch_size=32, device="cpu")
     with pytest.raises(ValueError, match="observations must be a Box"):
@@ -552,6 +566,9 @@ def test_what_cannot_be_served_is_said() -> None:
             IntrinsicRewardCallback(Recording(), 0.1),
             VecFrameStack(VecNormalize(oracles(2)), 2),
         )
+
+    with pytest.raises(ValueError, match="two VecNormalize: give norm_obs=False to one of them"):
+        learn(IntrinsicRewardCallback(Recording(), 0.1), VecNormalize(VecNormalize(oracles(2))))
 
     class Silent(DummyVecEnv):
         def step_wait(self) -> Any:

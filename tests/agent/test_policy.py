@@ -104,6 +104,20 @@ def test_actions_are_scaled_and_clipped_for_the_environment() -> None:
     np.testing.assert_array_equal(policy.to_env(raw), [[0, 1, 40], [5, 2, -40]])
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(
+    ("low", "high"),
+    [(-2.0, 0.7), (-0.1, 0.1), (0.0, 0.3), (3.0, 3.0), (-1.0, np.inf), (-1e38, 3.4e38)],
+)
+def test_no_rounding_leads_out_of_the_action_space(low: float, high: float, dtype: type) -> None:
+    space = Box(low, high, (1,), dtype)
+    policy = make_policy(VECTOR, space, PolicyConfig(), generator())
+    for raw in (-9.0, -1.0, 0.0, 1.0, 9.0):
+        (action,) = policy.to_env(np.array([[raw]], np.float32))
+        assert action.dtype == dtype
+        assert space.contains(action), (raw, action)
+
+
 def test_init_is_xavier_with_zero_biases_and_unit_std() -> None:
     policy = make_policy(VECTOR, Box(-1, 1, (2,)), PolicyConfig(), generator())
     assert isinstance(policy, GaussianPolicy)

@@ -294,3 +294,17 @@ def test_observations_of_any_shape_and_actions_that_start_anywhere(method: str) 
     bonus, _ = learn_and_reward(made, batch)
     assert bonus.shape == (40,)
     assert torch.isfinite(bonus).all()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_an_action_that_cannot_move_is_no_obstacle(method: str) -> None:
+    """A locked actuator: its bounds are one value, and it is divided by nothing."""
+    actions = Box(np.float32([0.5, -1]), np.float32([0.5, 1]))
+    rng = np.random.default_rng(0)
+    obs, next_obs = rng.normal(size=(2, 40, 3)).astype(np.float32)
+    action = np.stack([np.full(40, 0.5), rng.uniform(-1, 1, 40)], 1).astype(np.float32)
+    made = make_intrinsic(Box(-np.inf, np.inf, (3,)), actions, METHODS[method])
+    for _ in range(2):
+        bonus, scalars = learn_and_reward(made, Transitions(obs, action, next_obs))
+        assert torch.isfinite(bonus).all()
+        assert np.isfinite([*scalars.values()]).all()

@@ -120,6 +120,44 @@ def test_successors_taken_across_resets_are_noticed() -> None:
     assert diagnose(Counts(), walk(crossing=True)).answers["resets"].good
 
 
+@pytest.mark.parametrize(("length", "good"), [(30, False), (15, False), (4, None)])
+def test_resets_are_noticed_in_short_episodes_too(length: int, good: bool | None) -> None:
+    """Where they are a fourth of the steps, far is usual, and nothing can be told."""
+    rng, clock = np.random.default_rng(0), np.arange(600) % length
+    steps = rng.normal(0, 0.01, (600, 2))
+    episode = np.arange(600) // length
+    start = rng.uniform(-5, 5, (600, 2))[episode]
+    walked = np.cumsum(steps, 0)
+    place = start + walked - walked[episode * length] + steps
+    after = place + np.roll(steps, -1, 0)
+    ends = np.flatnonzero(clock == length - 1)[:-1]
+    after[ends] = place[ends + 1]
+    batch = Transitions(place.astype(np.float32), np.zeros(600, int), after.astype(np.float32))
+    answer = diagnose(Counts(way, weight=0.0), batch).answers["resets"]
+    assert answer.good is good
+    assert answer.value > 0.9
+    if good is None:
+        assert answer.text.endswith("too many to tell whether they are resets")
+
+
+def test_a_method_that_has_yet_to_begin_is_asked_after_it_has_learnt() -> None:
+    actions, rows = Box(-1, 1, (1,)), walk()
+    batch = Transitions(rows.obs, np.zeros((600, 1), np.float32), rows.next_obs)
+    method = emi.VIME(SPACES[False], actions)
+    assert not method.reward(batch).any()
+    found = diagnose(method, batch, reward=np.ones(600), advantages=discounted, passes=2)
+    assert (found.answers["share"].good, found.answers["advantages"].good) == (True, True)
+    assert not method.reward(batch).any()  # as it was
+
+
+def test_a_method_that_never_pays_says_so_and_names_no_other_cause() -> None:
+    never = diagnose(Counts(weight=0.0), walk(), reward=np.ones(600), advantages=discounted)
+    assert never.answers["share"].good is False
+    assert "does it need more of them before it pays?" in never.answers["share"].text
+    assert never.answers["advantages"].good is None
+    assert not never.good
+
+
 def test_a_bonus_that_comes_too_late_for_the_advantages() -> None:
     fixed = discounted(np.ones(600))
     answer = diagnose(Counts(), walk(), advantages=lambda reward: fixed).answers["advantages"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,13 +22,17 @@ COLUMNS = ("obs", "action", "next_obs", "env")  # of Transitions
 class IntrinsicRewardVectorWrapper(VectorWrapper):
     """Every step pays r_env + coefficient · bonus of the transition that was just taken.
 
+    Until the method has learnt for the first time nothing is added: it has seen nothing yet, its
+    bonus is noise, and where it has a scale (RND, `Combined`) of any size. A method that comes
+    `taught` pays from the first step.
+
     After `learn_every` steps the method learns from all transitions of these steps together, that
     is learn_every · num_envs of them, each exactly once. A step is scored as soon as it is taken,
     by the method as it was last taught: so is a method that `learns_first` (EX2, SimHash, EMI-D),
     for which a batch at hand would be learnt before it is scored. A count thus does not know of
     the visits since the last learning.
 
-    A method sees one row for each environment at a time. EX2 and EMI-D score a row beside the
+    A method sees one row for each environment at a time. EX2, EMI-D and VIME score a row beside the
     others of its batch: with few environments they have little to go by; with one, EX2 pays 0 and
     EMI-D for the length of the step alone.
 
@@ -38,7 +43,7 @@ class IntrinsicRewardVectorWrapper(VectorWrapper):
 
     Each step's `info` holds, [num_envs] float64, the environment's `reward_env` and the `bonus`
     before its coefficient. Beside them stand Gymnasium's masks: `_bonus` is False for a step that
-    only resets. `scalars` are those of the last learning.
+    only resets, and for all before the first learning. `scalars` are those of the last learning.
     """
 
     def __init__(
@@ -49,6 +54,7 @@ class IntrinsicRewardVectorWrapper(VectorWrapper):
         learn_every: int,
         *,
         intrinsic_only: bool = False,
+        taught: bool = False,
     ) -> None:
         super().__init__(envs)
         self._mode = autoreset_mode(envs)
@@ -67,6 +73,7 @@ class IntrinsicRewardVectorWrapper(VectorWrapper):
         self.learn_every = learn_every
         self.intrinsic_only = intrinsic_only
         self._taken = 0
+        self._learnt = taught
         self._scalars: dict[str, float] = {}
         # Arrays that are kept are never written to: neighbouring steps share them.
         self._obs: Array | None = None  # [env, *observation], s of the next step
@@ -90,6 +97,11 @@ class IntrinsicRewardVectorWrapper(VectorWrapper):
         mask = (options or {}).get("reset_mask")  # first: Gymnasium's environments take it out
         which = np.ones(self.num_envs, bool) if mask is None else np.array(mask)
         obs, info = self.env.reset(seed=seed, options=options)
+        if isinstance(obs, torch.Tensor):
+            raise TypeError(
+                "the environments must give NumPy arrays, got tensors: put NumpyToTorch and the "
+                "like around this wrapper, not inside it"
+            )
         start = np.array(obs)
         check_finite("observation", start)
         if self._obs is not None:
@@ -110,8 +122,10 @@ class IntrinsicRewardVectorWrapper(VectorWrapper):
         if not real.all():
             batch = batch[real]
 
+        scored = real & self._learnt
         bonus = np.zeros(self.num_envs)
-        bonus[real] = self._score(batch)
+        if self._learnt:
+            bonus[real] = self._score(batch)
         reward_env = np.array(reward, np.float64)
         paid = np.zeros(self.num_envs) if self.intrinsic_only else reward_env.copy()
         coefficient = value_of(self.coefficient, self._taken)
@@ -127,7 +141,7 @@ class IntrinsicRewardVectorWrapper(VectorWrapper):
             "reward_env": reward_env,
             "_reward_env": np.ones(self.num_envs, bool),
             "bonus": bonus,
-            "_bonus": real,
+            "_bonus": scored,
         }
         return obs, paid, terminated, truncated, info
 
@@ -163,6 +177,7 @@ class IntrinsicRewardVectorWrapper(VectorWrapper):
         if self._steps_unlearnt >= self.learn_every:
             if self._unlearnt:
                 self._scalars = self.method.learn(_joined(self._unlearnt))
+                self._learnt = True
             self._unlearnt, self._steps_unlearnt = [], 0
 
     def state_dict(self) -> dict[str, Any]:
@@ -176,7 +191,8 @@ class IntrinsicRewardVectorWrapper(VectorWrapper):
             rows = _joined(self._unlearnt)
             unlearnt = {name: torch.tensor(getattr(rows, name)) for name in COLUMNS}
         return {
-            "method": dict(self._module().state_dict()),
+            "method": copy.deepcopy(dict(self._module().state_dict())),  # it will learn on
+            "learnt": self._learnt,
             "scalars": self.scalars,
             "steps": self._taken,
             "obs": None if self._obs is None else torch.tensor(self._obs),
@@ -193,6 +209,7 @@ class IntrinsicRewardVectorWrapper(VectorWrapper):
                 f"the state is that of {len(resetting)} environments, here are {self.num_envs}"
             )
         self._module().load_state_dict(state["method"])
+        self._learnt = state["learnt"]
         self._scalars = dict(state["scalars"])
         self._taken = state["steps"]
         self._obs = None if state["obs"] is None else _array(state["obs"])

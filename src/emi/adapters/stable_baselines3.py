@@ -26,13 +26,14 @@ from emi.adapters.coefficient import Coefficient, value_of
 from emi.data import Array, Rows, Transitions, check_finite
 from emi.durable_file import write_durably
 from emi.intrinsic import IntrinsicReward, learn_and_reward
+from emi.nets import Flat, Pixels, is_image
 from emi.state_codec import decode, encode
 
 try:
     from stable_baselines3.common.callbacks import BaseCallback
     from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
     from stable_baselines3.common.utils import obs_as_tensor
-    from stable_baselines3.common.vec_env import VecEnv, VecNormalize
+    from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper, VecNormalize
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
         "IntrinsicRewardCallback needs Stable-Baselines3: pip install 'emi-rl[sb3]'",
@@ -151,7 +152,10 @@ class IntrinsicRewardCallback(BaseCallback):
         value_of(self.coefficient, self.model.num_timesteps)
         self._normalize = _normalizer_of_observations(self.model)
         self._space = _observation_space(self.model, self._normalize)
-        _require_fit(self.method, self._space, self.model.action_space)
+        source = "model.observation_space"
+        if self._normalize is not None:
+            source = "the observation_space of the environment inside VecNormalize"
+        _require_fit(self.method, self._space, self.model.action_space, source)
 
     def _on_training_start(self) -> None:
         if self.parent is not None:
@@ -244,9 +248,16 @@ class IntrinsicRewardCallback(BaseCallback):
 
 def _normalizer_of_observations(model: OnPolicyAlgorithm) -> VecNormalize | None:
     """The wrapper whose input is the raw observation; None if the policy sees it raw."""
-    normalize = model.get_vec_normalize_env()
-    if normalize is None or not normalize.norm_obs:
+    found, env = [], model.get_env()
+    while isinstance(env, VecEnvWrapper):
+        if isinstance(env, VecNormalize) and env.norm_obs:
+            found.append(env)
+        env = env.venv
+    if not found:
         return None
+    if len(found) > 1:
+        raise ValueError("observations pass two VecNormalize: give norm_obs=False to one of them")
+    (normalize,) = found
     if normalize.observation_space != model.observation_space:
         raise ValueError(
             "the observations of VecNormalize are changed by a wrapper around it, so that there is "
@@ -263,8 +274,8 @@ def _observation_space(model: OnPolicyAlgorithm, normalize: VecNormalize | None)
     return space
 
 
-def _require_fit(method: IntrinsicReward, observations: Box, actions: Space) -> None:
-    """ValueError unless the method can score a transition of these spaces."""
+def _require_fit(method: IntrinsicReward, observations: Box, actions: Space, source: str) -> None:
+    """ValueError unless the method can score these spaces; `source` has the first."""
     if isinstance(actions, Discrete):
         # SB3 counts actions from 0, whatever the space says.
         action = np.array([0, actions.n - 1])
@@ -272,14 +283,23 @@ def _require_fit(method: IntrinsicReward, observations: Box, actions: Space) -> 
         action = np.zeros((2, *actions.shape), actions.dtype)
     else:
         raise ValueError(f"actions must be a Box or Discrete space, got {actions}")
+    misfit = ValueError(
+        f"{type(method).__name__} was not built for these observations, {observations}, and "
+        f"actions, {actions}: build it from {source} and model.action_space"
+    )
+    # Around images VecNormalize shows a space of floats; a method for those would take the bytes
+    # of the raw ones for a vector, and say nothing.
+    if is_image(observations) and isinstance(method, nn.Module):
+        parts = [*method.modules()]
+        if any(isinstance(p, Flat) for p in parts) and not any(
+            isinstance(p, Pixels) for p in parts
+        ):
+            raise misfit
     obs = np.zeros((2, *observations.shape), observations.dtype)
     try:
         method.reward(Transitions(obs, action, obs, np.zeros(2, np.int64)))
     except Exception as error:
-        raise ValueError(
-            f"{type(method).__name__} was not built for these observations, {observations}, and "
-            f"actions, {actions}: build it from model.observation_space and model.action_space"
-        ) from error
+        raise misfit from error
 
 
 def _keep_raw_ends(venv: VecEnv) -> None:

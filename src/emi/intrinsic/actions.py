@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import gymnasium
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import one_hot
@@ -35,7 +36,7 @@ class ActionVectors(nn.Module):
             # `half` is the name of a method of modules.
             for name, array in (
                 ("centre", unit.centre),
-                ("scale", unit.half),
+                ("scale", np.where(unit.half > 0, unit.half, np.float32(1))),  # 0: always centre
                 ("limit", unit.limit),
             ):
                 self.register_buffer(name, torch.from_numpy(array.reshape(-1)), persistent=False)

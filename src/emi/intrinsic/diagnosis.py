@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from emi.data import Array, FloatArray, IntArray, Transitions, pieces
+from emi.data import Array, FloatArray, Transitions, pieces
 from emi.intrinsic import IntrinsicReward
 
 Advantages = Callable[[FloatArray], Array]
@@ -18,7 +18,8 @@ FEATURES = 32  # numbers that an observation is reduced to, to tell where it lie
 SEEN, UNSEEN = 0.5, 0.75  # quantiles along a direction: below is taught, above is kept back
 RANKED = 0.6  # from this AUC on the unseen is preferred; below 1 − RANKED the seen is
 FAR = 20.0  # times the usual way of a step, in any direction: too far for one
-DRIVEN = 0.25  # share of the bonus that a few far steps may have
+DRIVEN = 0.25  # share of the bonus that a few far steps may have,
+OVERPAID = 5.0  # or this many times their share of the steps, if that is more
 
 
 class Restorable(IntrinsicReward, Protocol):
@@ -87,6 +88,9 @@ def diagnose(
         answers = {"finite": finite}
         if finite.good:
             answers["resets"] = _resets(bonus, transitions)
+            if not bonus.any():  # VIME and EX2 pay nothing before they have learnt
+                bonus = _taught(method, transitions, transitions, passes)
+                method.load_state_dict(copy.deepcopy(before))
             answers["share"] = _share(bonus, reward, coefficient)
             answers["advantages"] = _advantages(bonus, reward, coefficient, advantages)
             answers |= _novelty(method, transitions, passes)
@@ -97,6 +101,15 @@ def diagnose(
 
 def _bonus(method: IntrinsicReward, batch: Transitions) -> FloatArray:
     return method.reward(batch).detach().cpu().double().numpy()
+
+
+def _taught(
+    method: IntrinsicReward, lesson: Transitions, batch: Transitions, passes: int
+) -> FloatArray:
+    """What is paid for the batch once the lesson has been learnt."""
+    for _ in range(passes):
+        method.learn(lesson)
+    return _bonus(method, batch)
 
 
 def _finite(bonus: FloatArray) -> Answer:
@@ -119,12 +132,14 @@ def _resets(bonus: FloatArray, transitions: Transitions) -> Answer:
     way = np.abs(next_obs - obs)
     usual = np.median(way, axis=0)
     far = ((way > FAR * usual) & (usual > 0)).any(1)
-    if not 0 < far.mean() < 0.05:  # none, or so many that going far is usual
+    if not far.any():
         return Answer(True, 0.0, "no step goes far beyond the others")
     paid = bonus - bonus.min()
     share = float(paid[far].sum() / max(paid.sum(), np.finfo(float).tiny))
     what = f"{far.sum()} steps go {FAR:g} times as far as usual and have {share:.0%} of the bonus"
-    if share > DRIVEN:
+    if OVERPAID * far.mean() >= 1:
+        return Answer(None, share, f"{what}: too many to tell whether they are resets")
+    if share > max(DRIVEN, OVERPAID * far.mean()):
         return Answer(False, share, f"{what}: is next_obs the true successor where episodes end?")
     return Answer(True, share, what)
 
@@ -133,6 +148,9 @@ def _share(bonus: FloatArray, reward: Array | None, coefficient: float) -> Answe
     if reward is None:
         return Answer(None, float("nan"), "not asked: give the environment's reward")
     paid, earned = np.abs(coefficient * bonus).sum(), np.abs(reward).sum()
+    if not bonus.any():
+        text = "nothing is paid for any of these: does it need more of them before it pays?"
+        return Answer(False, 0.0, text)
     if paid == 0:
         return Answer(False, 0.0, f"nothing is paid with a coefficient of {coefficient:g}")
     share = float(paid / (paid + earned))
@@ -144,6 +162,8 @@ def _advantages(
 ) -> Answer:
     if advantages is None:
         return Answer(None, float("nan"), "not asked: give your trainer's function of rewards")
+    if not bonus.any():
+        return Answer(None, float("nan"), "not asked: nothing is paid")
     earned = np.zeros(len(bonus)) if reward is None else np.asarray(reward, np.float64)
     without, once = (
         np.asarray(advantages(earned + c * bonus), np.float64) for c in (0.0, coefficient)
@@ -168,13 +188,9 @@ def _novelty(method: Restorable, transitions: Transitions, passes: int) -> dict[
     both = transitions[np.sort(np.concatenate([seen, unseen]))]
     new = np.isin(np.sort(np.concatenate([seen, unseen])), unseen)
 
-    def taught(rows: IntArray) -> FloatArray:
-        for _ in range(passes):
-            method.learn(transitions[rows])
-        return _bonus(method, both)
-
-    bonus = taught(seen)
-    first, then = _auc(bonus, new), _auc(taught(unseen), new)
+    bonus = _taught(method, transitions[seen], both, passes)
+    first = _auc(bonus, new)
+    then = _auc(_taught(method, transitions[unseen], both, passes), new)
     what = f"an unseen transition is paid more than a seen one in {first:.0%} of all pairs"
     fell = f"that falls to {then:.0%} once they are visited"
     if abs(first - 0.5) < RANKED - 0.5:
