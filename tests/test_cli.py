@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -190,6 +191,26 @@ class TestTrain:
         )
         assert main(["resume", str(path)]) == 0
         assert capsys.readouterr().out == f"complete: 3 iterations in {path}\n"
+
+    def test_train_goes_on_with_this_very_run(
+        self, here: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        words = ["train", "SparseHalfCheetah", "--method", "trpo", "--out", "run", "--resume"]
+        words += ["--threads", "1", "--steps", "200", "--set", "steps_per_iteration=100"]
+        assert main([*words, "num_envs=2"]) == 0  # nothing there: it begins
+        assert main([*words, "num_envs=2"]) == 0
+        said = capsys.readouterr().out
+        assert said.endswith("complete: 2 iterations in run\n" * 2)
+        assert said.count("2 iterations, from 0") == 1
+        assert main([*words, "num_envs=1"]) == 2
+        assert "run holds another run (num_envs differs)" in capsys.readouterr().err
+        # What results/ keeps of a run is not trained over.
+        shutil.rmtree("run/checkpoints")
+        Path("run/metrics.csv").rename("run/metrics.csv.gz")
+        before = sorted(p.name for p in Path("run").iterdir())
+        assert main(["resume", "run"]) == 2
+        assert "keeps the results of a finished run" in capsys.readouterr().err
+        assert sorted(p.name for p in Path("run").iterdir()) == before
 
     def test_set_may_be_repeated(self, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
         words = ["--set", "eta=0.5", "discount=0.9", "--seed", "3", "--set", "trpo.max_kl=0.02"]

@@ -167,7 +167,7 @@ def test_the_environments_reward_is_not_added_to_in_place() -> None:
     """`original = reward; reward += bonus` keeps nothing: both are the same array."""
     envs = SameArray()
     method = emi.SimHash(envs.single_observation_space, envs.single_action_space)
-    wrapped = IntrinsicRewardVectorWrapper(envs, method, 1.0, learn_every=4)
+    wrapped = IntrinsicRewardVectorWrapper(envs, method, 1.0, learn_every=4, taught=True)
     wrapped.reset(seed=0)
     for _ in range(8):
         _, reward, _, _, info = wrapped.step(np.zeros(2, np.int64))

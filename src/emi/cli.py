@@ -153,6 +153,7 @@ def _parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentPars
     train.add_argument("--threads", type=_whole, metavar="N", help="default: all cores")
     train.add_argument("--device", default="cpu", help="cpu or cuda (default: cpu)")
     _add_settings(train)
+    train.add_argument("--resume", action="store_true", help="go on if this very run was begun")
     train.add_argument("--print-config", action="store_true", help="print the config and stop")
 
     resume = command("resume", "go on with a run that was stopped", _resume)
@@ -272,7 +273,7 @@ def _train(args: argparse.Namespace) -> int:
     import json
 
     from emi.experiment import config as configs
-    from emi.experiment.run_directory import default_path
+    from emi.experiment.run_directory import RunDirectory, default_path
 
     config = configs.resolve(
         args.env,
@@ -286,7 +287,9 @@ def _train(args: argparse.Namespace) -> int:
     if args.print_config:
         print(json.dumps(configs.to_dict(config), indent=2))
         return 0
-    return _finish(_run_in(config, args.out or default_path(config), False, args.typed))
+    out = args.out or default_path(config)
+    resume = args.resume and RunDirectory(out).config.exists()
+    return _finish(_run_in(config, out, resume, args.typed))
 
 
 def _resume(args: argparse.Namespace) -> int:

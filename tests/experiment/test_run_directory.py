@@ -116,6 +116,12 @@ class TestFree:
         with pytest.raises(RunDirectoryError, match="holds this run, complete"):
             require_free(directory, CONFIG)
 
+    def test_a_run_whose_results_are_kept(self, directory: RunDirectory) -> None:
+        write_config(directory, CONFIG)
+        (directory.path / "metrics.csv.gz").touch()
+        with pytest.raises(RunDirectoryError, match="keeps the results of a finished run"):
+            require_free(directory, CONFIG)
+
     def test_no_permission(self, directory: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
         # Not by chmod: root, who runs tests in containers, may write everywhere.
         monkeypatch.setattr(os, "access", lambda path, mode: False)

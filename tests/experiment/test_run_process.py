@@ -58,8 +58,8 @@ def test_a_run_that_is_there_goes_on(tmp_path: Path, fake: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run/config.json").touch()
     log = tmp_path / "run.log"
-    assert start(["train", "30"], Path("run"), log, 1, place=tmp_path).wait() == 0
-    assert lines(log) == ["$ emi resume run", "words resume run threads 1", "end"]
+    assert start(["train", "0"], Path("run"), log, 1, place=tmp_path).wait() == 0
+    assert lines(log) == ["$ emi train --resume 0", "words train --resume 0 threads 1", "end"]
 
 
 def test_it_ends_with_the_process_that_started_it(tmp_path: Path, fake: Path) -> None:
@@ -117,7 +117,7 @@ def test_it_waits_for_whoever_writes_there(tmp_path: Path, fake: Path) -> None:
         assert process.poll() is None
     assert process.wait() == 0
     assert lines(log)[0] == "waiting for the process that writes here"
-    assert lines(log)[1] == f"$ emi resume {directory.path}"
+    assert lines(log)[1] == "$ emi train --resume 0"
 
 
 def test_two_take_turns(tmp_path: Path, fake: Path) -> None:

@@ -137,6 +137,16 @@ class TestPlan:
         assert unreadable.state == "conflict"
         assert (new.state, new.words[0]) == ("waiting", "train")
 
+    def test_a_finished_run_that_is_kept_without_checkpoints(self, tmp_path: Path) -> None:
+        """As in results/: to start over there would hide what was kept."""
+        (cell,) = grid(tmp_path, "0")
+        cell.path.mkdir(parents=True)
+        run_directory.write_config(RunDirectory(cell.path), cell.config)
+        (cell.path / "metrics.csv.gz").touch()
+        (kept,) = grid(tmp_path, "0")
+        assert kept.state == "conflict"
+        assert "keeps the results of a finished run" in kept.problem
+
 
 class TestPool:
     def test_no_more_than_jobs_at_a_time(

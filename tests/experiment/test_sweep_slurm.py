@@ -129,7 +129,19 @@ class TestSlurm:
         with subprocess.Popen(["sh", "-c", script], env=environment) as shell:
             assert shell.wait() == 0
         path = tmp_path / "SparseHalfCheetah/trpo/seed0"
-        assert path.with_name("seed0.log").read_text() == f"{shell.pid} resume {path}\n"
+        told = path.with_name("seed0.log").read_text()
+        assert told.startswith(f"{shell.pid} train --resume SparseHalfCheetah --method trpo")
+
+    def test_another_run_in_the_folder_is_not_gone_on_with(self, tmp_path: Path) -> None:
+        """Two scripts, written before either has begun, for one folder."""
+        script = slurm_script(cells(tmp_path), tmp_path)
+        other = replace(cells(tmp_path)[0].config, eta=0.5)
+        pretend(replace(cells(tmp_path)[0], config=other), 1)
+        environment = os.environ | {"SLURM_ARRAY_TASK_ID": "0"}
+        done = subprocess.run(["sh", "-c", script], env=environment, check=False)
+        assert done.returncode == 2
+        log = tmp_path / "SparseHalfCheetah/trpo/seed0.log"
+        assert "holds another run (eta differs)" in log.read_text()
 
     def test_a_file_that_is_something_else(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]

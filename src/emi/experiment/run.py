@@ -67,6 +67,7 @@ def run(
         stop = stack.enter_context(stop_signals(progress.stopping))
         if resume:
             _require_same(directory, config)
+            run_directory.require_own(directory)
         else:
             run_directory.require_free(directory, config)
         # The trainer comes before the first byte, so that what it refuses leaves no trace.

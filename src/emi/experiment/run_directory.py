@@ -62,6 +62,11 @@ class RunDirectory:
         return self.path / "embedding.safetensors"
 
     @property
+    def collected(self) -> bool:
+        """Is it a finished run as results/ keeps it: metrics, but nothing to go on from?"""
+        return self.path.joinpath("metrics.csv.gz").exists()
+
+    @property
     def resume_command(self) -> str:
         return f"emi resume {shlex.quote(str(self.path))}"
 
@@ -115,6 +120,7 @@ def require_free(directory: RunDirectory, asked: TrainConfig) -> None:
             raise RunDirectoryError(
                 f"{path} holds another run ({different[0]} differs): choose another --out"
             )
+        require_own(directory)
         done = checkpoint.latest_iteration(directory.checkpoints) or 0
         if done >= found.iterations:
             raise RunDirectoryError(f"{path} holds this run, complete: choose another --out")
@@ -128,6 +134,15 @@ def require_free(directory: RunDirectory, asked: TrainConfig) -> None:
         raise RunDirectoryError(f"{path} holds other files ({min(others)}): choose another --out")
     if not os.access(path, os.W_OK | os.X_OK):
         raise RunDirectoryError(f"no permission to write in {path}: choose another --out")
+
+
+def require_own(directory: RunDirectory) -> None:
+    """RunDirectoryError where a finished run is kept: nothing may be added to its files."""
+    if directory.collected:
+        raise RunDirectoryError(
+            f"{directory.path} keeps the results of a finished run, without its checkpoints: "
+            "choose another --out to train it again"
+        )
 
 
 def write_config(directory: RunDirectory, new: TrainConfig) -> None:

@@ -85,8 +85,8 @@ def main(arguments: Sequence[str]) -> int:
     _end_with(int(parent))
     with contextlib.suppress(OSError):  # a file system without locks: `emi` will say so
         _wait_for_turn(Path(directory))
-    if Path(directory, "config.json").exists():
-        words = ["resume", directory]
+    if words[0] == "train" and Path(directory, "config.json").exists():
+        words.insert(1, "--resume")  # and not `resume`, which takes whatever run is there
     print(f"$ emi {shlex.join(words)}", flush=True)
     return _watch_over([*program, *words])
 

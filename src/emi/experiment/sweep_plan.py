@@ -107,6 +107,7 @@ def compared(cell: Cell) -> Cell:
         return cell
     try:
         different = run_directory.differences(cell.config, run_directory.read_config(directory))
+        run_directory.require_own(directory)
     except RunDirectoryError as error:
         return replace(cell, state="conflict", problem=str(error))
     if different:

@@ -21,7 +21,7 @@ def slurm_script(cells: Sequence[Cell], place: Path, *, jobs: int | None = None)
     gpu = "#SBATCH --gpus-per-task=1\n" if gpus else ""
     exports = " ".join(f"{name}={threads}" for name in THREAD_VARIABLES)
     runs = "\n".join(
-        f"  {index}) run {shlex.join([str(cell.path), *cell.words])} ;;"
+        f"  {index}) run {shlex.join([str(cell.path), *_resuming(cell.words)])} ;;"
         for index, cell in enumerate(cells)
     )
     return f"""\
@@ -39,16 +39,13 @@ def slurm_script(cells: Sequence[Cell], place: Path, *, jobs: int | None = None)
 cd -- {shlex.quote(str(place))} || exit 1
 export {exports}
 
-# run DIR WORD...: go on with the run in DIR, or begin it with emi WORD...
+# run DIR WORD...: emi WORD... with the output beside DIR.
 # exec, so that the signal reaches emi itself.
 run() {{
   directory=$1
   shift
   mkdir -p -- "$(dirname -- "$directory")" || exit 1
   exec >>"$directory.log" 2>&1
-  if [ -e "$directory/config.json" ]; then
-    set -- resume "$directory"
-  fi
   exec {program} "$@"
 }}
 
@@ -57,6 +54,11 @@ case ${{SLURM_ARRAY_TASK_ID:?is set by sbatch}} in
   *) echo "there is no run $SLURM_ARRAY_TASK_ID here" >&2; exit 2 ;;
 esac
 """
+
+
+def _resuming(words: Sequence[str]) -> list[str]:
+    """`words` so that they go on with the run where they began it before."""
+    return [words[0], *(["--resume"] if words[0] == "train" else []), *words[1:]]
 
 
 def write_slurm_script(file: Path, script: str) -> None:
