@@ -95,7 +95,7 @@ def test_run_and_draw(
     page = written[2].read_text()
     assert "**SCALED: 500 of 30,000 samples**" in page
     assert "SCALED: 500 of 30,000 samples" in written[1].read_text()
-    assert f"| actions | 1 | {arrays['r2'][0]:.3f} [" in page
+    assert f"| actions | 1 | {arrays['r2'][0]:.3f} | " in page
     with written[3].open() as file:
         rows = list(csv.DictReader(file))
     assert [(row["kl_on"], row["seed"]) for row in rows] == [("action", "1"), ("state", "1")]

@@ -18,6 +18,7 @@ def write_run(
     eta: float = 0.001,
     iterations: int | None = None,
     starts: Sequence[tuple[str | None, bool | None]] = (("c0ffee", False),),
+    typed: str = "",
 ) -> Path:
     """A run of 5,000 steps and 30 seconds per iteration; `iterations` asked for in the config."""
     directory.mkdir(parents=True)
@@ -32,7 +33,7 @@ def write_run(
     (directory / "config.json").write_text(json.dumps(config))
     entries = [
         {
-            "command": f"emi train SparseHalfCheetah --seed {seed}"
+            "command": f"emi train SparseHalfCheetah --seed {seed}{typed}"
             if number == 0
             else "emi resume",
             "commit": commit,

@@ -99,6 +99,17 @@ def test_the_table_holds_the_statistics(runs: Path) -> None:
     assert env["pairs"][0][0] is None
 
 
+def test_the_papers_number_stands_beside_the_whole_method_alone(tmp_path: Path) -> None:
+    for seed in range(2):
+        write_run(tmp_path / f"a{seed}", [1.0, 2.0], seed=seed, eta=0.5, typed=" --set eta=0.5")
+        write_run(tmp_path / f"b{seed}", [1.0, 2.0], seed=seed)
+    (env,) = described(tmp_path)["envs"]
+    assert [(group["label"], group["row"]["paper"]) for group in env["groups"]] == [
+        ("EMI (eta=0.001)", 218.1),
+        ("EMI (eta=0.5)", None),
+    ]
+
+
 def test_holm_covers_all_comparisons_with_one_method(runs: Path) -> None:
     for seed, final in enumerate((100.0, 150.0, 120.0)):
         write_run(runs / f"rnd{seed}", [0.0, final], method="rnd", seed=seed)

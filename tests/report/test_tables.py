@@ -5,7 +5,15 @@ from run_files import write_run
 from emi.envs import ENVIRONMENTS
 from emi.report.load import Run, load_run
 from emi.report.paper_values import METHOD_ORDER, PAPER, TITLES
-from emi.report.tables import csv_row, return_table, summarise, summarise_method, write_csv
+from emi.report.statistics import Interval
+from emi.report.tables import (
+    csv_row,
+    estimate,
+    return_table,
+    summarise,
+    summarise_method,
+    write_csv,
+)
 
 
 def finished_run(directory: Path, method: str, seed: int, final: float) -> Run:
@@ -40,8 +48,8 @@ def test_every_column_by_hand(tmp_path: Path) -> None:
     assert row[4:6] == ["10.0", "2/4 [0.15, 0.85]"]
     # Three of four met a reward, in their tenth and last iteration of 5,000 steps.
     assert row[6:] == ["0.05M (3/4)", "218.1"]
-    zeros, solved = "0.0 [0.0, 0.0]", "0/1 [0.00, 0.79]"
-    assert cells(plain) == ["TRPO", "1", zeros, zeros, "0.0", solved, "– (0/1)", "0.0"]
+    solved = "0/1 [0.00, 0.79]"
+    assert cells(plain) == ["TRPO", "1", "0.0", "0.0", "0.0", solved, "– (0/1)", "0.0"]
 
 
 def test_the_iqm_has_an_interval_of_its_own(tmp_path: Path) -> None:
@@ -85,7 +93,16 @@ def test_small_returns_have_the_decimals_they_need(tmp_path: Path) -> None:
     run = load_run(write_run(tmp_path / "run", [0.0625] * 10, env="SwimmerGather"))
     header, _, row = return_table([summarise_method([run])]).splitlines()
     assert cells(header)[-1] == "paper, at 100M steps"
-    assert (cells(row)[2], cells(row)[-1]) == ("0.062 [0.062, 0.062]", "0.438")
+    assert (cells(row)[2], cells(row)[-1]) == ("0.062", "0.438")
+
+
+def test_one_run_has_no_interval(tmp_path: Path) -> None:
+    """Redrawn from itself it would have one of width 0, as if it were certain."""
+    row = summarise([finished_run(tmp_path / "run", "emi", 0, 12.5)])
+    assert cells(return_table([row]).splitlines()[2])[2:4] == ["12.5", "12.5"]
+    names = ("mean_low", "mean_high", "iqm_low", "iqm_high")
+    assert [csv_row(row)[name] for name in names] == [None] * 4
+    assert estimate(1.25, Interval(1.0, 2.0), runs=2, decimals=2) == "1.25 [1.00, 2.00]"
 
 
 def test_numbers_for_machines(tmp_path: Path) -> None:

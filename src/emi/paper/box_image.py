@@ -30,7 +30,7 @@ from emi.intrinsic import EMI, EMIConfig
 from emi.paper.experiment import Budget, Experiment, Found, Made, write_page
 from emi.report.curves import new_figure, save_figure
 from emi.report.statistics import bootstrap_interval
-from emi.report.tables import markdown_row, write_csv
+from emi.report.tables import estimate, markdown_row, write_csv
 
 Target = Literal["action", "state"]
 TARGETS: tuple[Target, ...] = ("action", "state")
@@ -205,8 +205,8 @@ def _table(embeddings: dict[tuple[Target, int], dict[str, Array]]) -> str:
             continue
         cells = []
         for values in np.stack(scores, axis=1):
-            low, high = bootstrap_interval(values)
-            cells.append(f"{values.mean():.3f} [{low:.3f}, {high:.3f}]")
+            interval = bootstrap_interval(values)
+            cells.append(estimate(values.mean(), interval, len(values), decimals=3))
         lines.append(markdown_row([f"{target}s", str(len(scores)), *cells]))
     return "\n".join(lines)
 

@@ -23,7 +23,7 @@ from emi.durable_file import write_durably
 from emi.paper.experiment import Budget, Experiment, Found, Made, write_page
 from emi.report.curves import new_figure, save_figure
 from emi.report.statistics import bootstrap_interval, on_common_steps, wilson_interval
-from emi.report.tables import markdown_row
+from emi.report.tables import estimate, markdown_row
 
 ENV = "MountainCarContinuous-v0"
 SEEDS = range(5)
@@ -274,13 +274,13 @@ def table(runs: Runs) -> str:
         if not rows:
             continue
         final = np.array([row.final_return for row in rows])
-        mean, count = bootstrap_interval(final), sum(row.solved for row in rows)
+        count = sum(row.solved for row in rows)
         low, high = wilson_interval(count, len(rows))
         cells = [
             title,
             str(len(rows)),
             f"{min(row.steps for row in rows):,}",
-            f"{final.mean():.1f} [{mean.low:.1f}, {mean.high:.1f}]",
+            estimate(final.mean(), bootstrap_interval(final), len(rows), decimals=1),
             f"{count}/{len(rows)} [{low:.2f}, {high:.2f}]",
             f"{np.mean([row.reached for row in rows]):.0%}",
             f"{np.median([row.seconds for row in rows]):.0f}",

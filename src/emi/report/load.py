@@ -44,6 +44,12 @@ class Run:
         """The config with dotted keys, without the options that tell no experiments apart."""
         return {key: value for key, value in dotted(self.config) if key not in NOT_SETTINGS}
 
+    @property
+    def as_preset(self) -> bool:
+        """Was it started with the settings of its preset, none changed by `--set`?"""
+        starts = self.provenance.get("starts") or [{}]
+        return "--set" not in str(starts[0].get("command")).split()
+
     def final_return(self, iterations: int = 1) -> float:
         """Mean of `return_mean` over the last iterations in which an episode ended, or NaN."""
         returns = self.metrics["return_mean"]

@@ -116,7 +116,11 @@ def group_runs(found: Iterable[Found]) -> tuple[dict[str, list[Group]], list[str
         variants = cells.setdefault((one.run.env, one.run.method), {})
         variants.setdefault(one.settings, []).append(one)
     groups: dict[str, list[Group]] = {}
-    for (env, method), variants in cells.items():
+    for (env, method), found_variants in cells.items():
+        # The method as it is comes before its variants, and is what others are compared with.
+        variants = dict(
+            sorted(found_variants.items(), key=lambda item: not item[1][0].run.as_preset)
+        )
         title = TITLES.get(method, method)
         names = _variant_names([members[0] for members in variants.values()])
         for name, members in zip(names, variants.values(), strict=True):
@@ -289,7 +293,9 @@ def _describe_group(env: str, group: Group, together: int) -> dict[str, Any]:
         "label": group.label,
         "method": group.method,
         "curves": curves,
-        "row": _row(runs, paper) | {"paper": paper.returns.get(group.method)},
+        # The paper's number is that of the whole method as the paper has it, not of a variant.
+        "row": _row(runs, paper)
+        | {"paper": paper.returns.get(group.method) if runs[0].as_preset else None},
     }
 
 

@@ -104,9 +104,6 @@ def _cells(row: Summary, decimals: int) -> list[str]:
     def number(value: float) -> str:
         return f"{value:.{decimals}f}"
 
-    def between(interval: Interval) -> str:
-        return f"[{number(interval.low)}, {number(interval.high)}]"
-
     solved = []
     if row.solved is not None:
         low, high = wilson_interval(row.solved, row.seeds)
@@ -115,8 +112,8 @@ def _cells(row: Summary, decimals: int) -> list[str]:
     return [
         row.label,
         str(row.seeds),
-        f"{number(row.mean)} {between(row.mean_interval)}",
-        f"{number(row.iqm)} {between(row.iqm_interval)}",
+        estimate(row.mean, row.mean_interval, row.seeds, decimals),
+        estimate(row.iqm, row.iqm_interval, row.seeds, decimals),
         number(row.late),
         *solved,
         f"{median} ({row.rewarded}/{row.seeds})",
@@ -124,19 +121,29 @@ def _cells(row: Summary, decimals: int) -> list[str]:
     ]
 
 
+def estimate(value: float, interval: Interval, runs: int, decimals: int) -> str:
+    """`1.5 [1.0, 2.0]`; a single run says nothing about others, and has no interval."""
+    if runs == 1:
+        return f"{value:.{decimals}f}"
+    return f"{value:.{decimals}f} [{interval.low:.{decimals}f}, {interval.high:.{decimals}f}]"
+
+
 def csv_row(row: Summary) -> dict[str, object]:
-    """The numbers of a row for machines."""
+    """The numbers of a row for machines; a single run has no interval."""
+    nothing = (None, None)
+    mean_low, mean_high = nothing if row.seeds == 1 else row.mean_interval
+    iqm_low, iqm_high = nothing if row.seeds == 1 else row.iqm_interval
     return {
         "env": row.env,
         "method": row.label,
         "seeds": row.seeds,
         "steps": row.steps,
         "mean": row.mean,
-        "mean_low": row.mean_interval.low,
-        "mean_high": row.mean_interval.high,
+        "mean_low": mean_low,
+        "mean_high": mean_high,
         "iqm": row.iqm,
-        "iqm_low": row.iqm_interval.low,
-        "iqm_high": row.iqm_interval.high,
+        "iqm_low": iqm_low,
+        "iqm_high": iqm_high,
         "late_mean": row.late,
         "solved": row.solved,
         "first_reward_median": row.first_reward,

@@ -96,6 +96,8 @@ function drawMeans(area, known) {
     readout.style.left = right ? "auto" : `${(made.room.left / width) * 100 + 1}%`;
     readout.style.right = right ? "1%" : "auto";
   };
+  // Where the cursor was: these curves may be shorter than those it was left on.
+  const place = () => Math.min(curves.cursor ?? grid.length - 1, grid.length - 1);
   const hide = () => {
     cursor.setAttribute("visibility", "hidden");
     readout.hidden = true;
@@ -106,13 +108,12 @@ function drawMeans(area, known) {
   });
   root.addEventListener("pointerleave", () => document.activeElement === root || hide());
   root.addEventListener("blur", hide);
-  root.addEventListener("focus", () => root.matches(":focus-visible") && show(curves.cursor ?? grid.length - 1));
+  root.addEventListener("focus", () => root.matches(":focus-visible") && show(place()));
   root.addEventListener("keydown", (event) => {
     const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
     if (by === undefined) return;
     event.preventDefault();
-    const from = Math.min(curves.cursor ?? grid.length - 1, grid.length - 1);
-    show(Math.min(grid.length - 1, Math.max(0, from + by * (event.shiftKey ? 10 : 1))));
+    show(Math.min(grid.length - 1, Math.max(0, place() + by * (event.shiftKey ? 10 : 1))));
   });
 }
 
