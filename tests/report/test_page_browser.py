@@ -243,6 +243,16 @@ def test_the_cursor_of_the_curves_follows_keys(page: Page) -> None:
     assert str(readout.text_content()).startswith("10k stepsEMI60 [60, 60]RND5 [5, 5]TRPO1")
 
 
+def test_the_cursor_stays_on_curves_that_have_become_shorter(page: Page) -> None:
+    page.locator("#curve-area svg").focus()
+    page.keyboard.press("ArrowRight")  # the end, which TRPO's unfinished run has not reached
+    for name in ("EMI", "RND"):
+        page.locator("#methods").get_by_label(name).focus()
+        page.keyboard.press("Space")
+    page.locator("#curve-area svg").focus()
+    assert page.locator(".readout h4").text_content() == "10k steps"
+
+
 def test_the_reference_can_be_chosen(page: Page) -> None:
     rows = page.locator("#table-area tbody tr")
     assert "compared with" in str(rows.nth(0).text_content())
