@@ -425,29 +425,33 @@ def sum_of(space: Box, actions: gymnasium.Space, seed: int) -> Any:
 @MODES
 @pytest.mark.parametrize("make", [emi_of, sum_of])
 @pytest.mark.parametrize("reseeded", [False, True])
+@pytest.mark.parametrize("steps", [3, 18])
 def test_a_restored_trainer_goes_on_bit_by_bit(
-    mode: AutoresetMode, make: Callable[..., Any], reseeded: bool, tmp_path: Path
+    mode: AutoresetMode, make: Callable[..., Any], reseeded: bool, steps: int, tmp_path: Path
 ) -> None:
     """From the middle of a batch, through a checkpoint's files, with environments set back."""
     inner = OracleVectorEnv(3, mode, mean_length=3.0)
     spaces = inner.single_observation_space, inner.single_action_space
     schedule = linear(1.0, 0.1, steps=100)
-    ours = wrapped(inner, make(*spaces, 0), schedule, learn_every=7)
+    ours = wrapped(inner, make(*spaces, 0), schedule, learn_every=7, taught=False)
     ours.reset(seed=0)
     actions = np.random.default_rng(0).integers(0, 2, (50, 3))
-    for action in actions[:18]:  # learnt twice, and four steps more
+    for action in actions[:steps]:  # not yet learnt; or learnt twice, and four steps more
         advance(ours, action)
-    if mode is NEXT:  # the hardest place: some environments are about to reset
+    if mode is NEXT and steps == 18:  # the hardest place: some environments are about to reset
         assert inner.pending.any()
     save(tmp_path, 1, {"wrapper": ours.state_dict()})
 
-    theirs = wrapped(copy.deepcopy(inner), make(*spaces, 99), schedule, learn_every=7)
+    # Whatever the other was: one that pays, where this one does not yet, and the other way round.
+    theirs = wrapped(
+        copy.deepcopy(inner), make(*spaces, 99), schedule, learn_every=7, taught=steps == 3
+    )
     theirs.load_state_dict(load_latest(tmp_path).state["wrapper"])
     assert theirs.scalars == ours.scalars
     if reseeded:
         for envs in (ours, theirs):
             envs.reset(seed=5)
-    for action in actions[18:]:
+    for action in actions[steps:]:
         first, second = advance(ours, action), advance(theirs, action)
         assert first[1].tobytes() == second[1].tobytes()
         assert first[4]["bonus"].tobytes() == second[4]["bonus"].tobytes()

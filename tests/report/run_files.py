@@ -70,7 +70,7 @@ def write_sample(
     rng, n = np.random.default_rng(0), clock.size
     names = ("phi", "phi_next", "psi", "error")
     sample = {name: rng.normal(size=(n, 2)).astype(np.float32) for name in names}
-    sample |= {"bonus": rng.random(n), "reward": np.zeros(n)}
+    sample |= {"bonus": rng.random(n), "reward": rng.integers(0, 3, n).astype(float)}
     sample |= {"clock": clock.ravel(), "env": env.ravel()}
     if error is not None:
         sample["error"][:] = 0

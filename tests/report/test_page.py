@@ -184,6 +184,14 @@ def test_a_sample_is_told_by_episodes(tmp_path: Path) -> None:
     order = [0, 2, 4, 6, 8, 10, 12, 1, 3, 5, 7, 9, 11, 13]
     np.testing.assert_allclose(unpacked(sample["bonus"], "<f4"), written["bonus"][order], rtol=1e-6)
     np.testing.assert_allclose(dequantised(sample["x"]), written["phi"][order, 0], atol=1e-4)
+    np.testing.assert_allclose(dequantised(sample["y"]), written["phi"][order, 1], atol=1e-4)
+    paid = written["reward"][order]
+    to_come = [
+        paid[k:end].sum() for start, end in ((0, 3), (3, 7), (7, 14)) for k in range(start, end)
+    ]
+    assert unpacked(sample["return"], "<f4").tolist() == to_come
+    assert len(set(to_come)) > 4
+    assert [e["return"] for e in sample["episodes"]] == [to_come[0], to_come[3], to_come[7]]
     assert unpacked(sample["error"], "<f4")[2] == 5.0
     assert [e["peaks"] for e in sample["episodes"]] == [[2], [], []]
     assert sample["first"] == 0  # the only one that is whole
