@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,7 @@ from emi.cli import main
 from emi.experiment import run as run_module
 from emi.experiment.checkpoint import load_latest
 from emi.experiment.train import NotFiniteError
+from emi.experiment.watch import Episode
 
 SMALL = ["--threads", "1", "--set", "steps_per_iteration=100", "num_envs=2"]
 
@@ -210,6 +212,25 @@ class TestTrain:
         assert main(["resume", "run"]) == 2
         assert "keeps the results of a finished run" in capsys.readouterr().err
         assert sorted(p.name for p in Path("run").iterdir()) == before
+
+    def test_watch_hands_over_what_was_typed(
+        self, here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        asked: list[tuple[Any, ...]] = []
+
+        def watch(directory: Path, out: Path, *, seed: int, deterministic: bool) -> Episode:
+            asked.append((directory, out, seed, deterministic))
+            return Episode(2.5, 7)
+
+        monkeypatch.setattr("emi.experiment.watch.watch", watch)
+        assert main(["watch", "d"]) == 0
+        assert main(["watch", "d", "--seed", "3", "--deterministic", "--out", "a.gif"]) == 0
+        assert asked == [
+            (Path("d"), Path("d/watch.mp4"), 0, False),
+            (Path("d"), Path("a.gif"), 3, True),
+        ]
+        said = capsys.readouterr().out.splitlines()
+        assert said == ["return 2.5 in 7 steps: d/watch.mp4", "return 2.5 in 7 steps: a.gif"]
 
     def test_set_may_be_repeated(self, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
         words = ["--set", "eta=0.5", "discount=0.9", "--seed", "3", "--set", "trpo.max_kl=0.02"]

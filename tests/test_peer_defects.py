@@ -6,7 +6,7 @@ advantages are in the tests of the methods, the adapters and the trainer.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import gymnasium
@@ -110,6 +110,34 @@ def test_scaling_keeps_the_decline_of_a_bonus() -> None:
     assert paid[-1] < 0.1 * paid[0]
 
 
+def weights_within(thing: Any, seen: set[int] | None = None) -> Iterator[int]:
+    """Ids of all parameters that can be reached from `thing`, also through plain containers."""
+    seen = set() if seen is None else seen
+    if id(thing) in seen:
+        return
+    seen.add(id(thing))
+    if isinstance(thing, nn.Parameter):
+        yield id(thing)
+    elif isinstance(thing, dict):
+        for value in thing.values():
+            yield from weights_within(value, seen)
+    elif isinstance(thing, list | tuple | set):
+        for value in thing:
+            yield from weights_within(value, seen)
+    elif isinstance(thing, nn.Module):
+        yield from weights_within(vars(thing), seen)
+
+
+def test_layers_in_a_plain_list_would_be_found() -> None:
+    class Hidden(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = [nn.Linear(2, 3)]
+
+    assert len([*weights_within(Hidden())]) == 2
+    assert not [*Hidden().parameters()]
+
+
 @pytest.mark.parametrize("name", ["emi", "icm", "rnd", "ex2", "ae-simhash", "vime"])
 def test_every_weight_learns(name: str) -> None:
     """Layers in a plain list, which no optimizer sees, stay as they were drawn."""
@@ -120,6 +148,7 @@ def test_every_weight_learns(name: str) -> None:
         method.learn(batch_of(OBSERVATIONS, 64, seed))
     moved = {n for n, p in method.named_parameters() if not torch.equal(p, before[n])}
     assert moved == learners
+    assert set(weights_within(method)) == set(map(id, method.parameters()))
     assert all(n.startswith("target.") for n in set(before) - learners)  # RND's alone is fixed
     assert (name == "rnd") == (learners != set(before))
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium.spaces import Box
+from torch import nn
 
 from emi.agent.value import (
     LinearFeatureValue,
@@ -46,6 +47,19 @@ def test_linear_survives_constant_observations() -> None:
     obs = np.ones((50, 2), np.float32)
     value.fit(rows(obs), np.zeros(50, np.int64), np.full(50, 7.0), np.random.default_rng(0))
     np.testing.assert_allclose(value.predict(rows(obs), np.zeros(50, np.int64)), 7.0, atol=1e-3)
+
+
+def test_images_are_valued_by_the_papers_convolutions() -> None:
+    value = make_value(
+        Box(0, 255, (4, 52, 52), np.uint8), ValueConfig(kind="network"), torch.Generator()
+    )
+    assert isinstance(value, NetworkValue)
+    convs = [layer for layer in value.trunk if isinstance(layer, nn.Conv2d)]
+    assert [(c.in_channels, c.out_channels, c.kernel_size, c.stride) for c in convs] == [
+        (4, 16, (8, 8), (4, 4)),
+        (16, 32, (4, 4), (2, 2)),
+    ]
+    assert (value.head.in_features, value.head.out_features) == (256, 1)
 
 
 @pytest.mark.parametrize("space", [VECTOR, IMAGE])

@@ -80,6 +80,65 @@ def test_the_coefficients_of_the_baselines_are_those_that_the_search_found() -> 
     assert found == {"ex2": 1e-4, "icm": 1e-3, "rnd": 0.01, "simhash": 1e-3, "vime": 0.1}
 
 
+# What differs from SparseHalfCheetah's preset, by world and method: the config's fields, and η.
+ELSEWHERE: dict[str, dict[str, dict[str, object]]] = {
+    "SwimmerGather": {
+        "emi": {"lambda_error": 1e-3, "eta": 1e-3},
+        "ex2": {
+            "use_actions": False,
+            "kl_weight": 10.0,
+            "hidden": 16,
+            "features": 8,
+            "updates": 1_000,
+            "replay_size": 500_000,
+            "eta": 1e-4,
+        },
+        "icm": {"eta": 1e-3},
+        "rnd": {"eta": 1e-2},
+        "simhash": {"eta": 1e-2},
+        "ae-simhash": {"eta": 1e-2},
+        "vime": {"updates": 5_000, "replay_size": 1_000_000, "eta": 1e-4},
+    },
+    "Freeway": {
+        "emi": {
+            "lambda_error": 100.0,
+            "lambda_info": 0.1,
+            "kl_target": "action",
+            "kl_weight": 0.5,
+            "eta": 1e-3,
+        },
+        "emi-d": {
+            "lambda_error": 100.0,
+            "lambda_info": 0.1,
+            "kl_weight": 0.5,
+            "eta": 0.1,
+        },
+        "ex2": {
+            "use_actions": False,
+            "bonus": "inverse_sqrt_density",
+            "hidden": 64,
+            "features": 32,
+            "updates": 1_000,
+            "replay_size": 60_000,
+            "min_replay": 1_000,
+            "eta": 1e-4,
+        },
+        "icm": {"eta": 1e-3},
+        "rnd": {"features": 512, "minibatches": 25, "eta": 1e-2},
+        "simhash": {"key_bits": 256, "eta": 1e-2},
+        "ae-simhash": {"key_bits": 64, "eta": 1e-2},
+    },
+}
+
+
+@pytest.mark.parametrize(("world", "method"), [(w, m) for w in ELSEWHERE for m in ELSEWHERE[w]])
+def test_the_presets_of_the_other_worlds(world: str, method: str) -> None:
+    here, there = (resolve(name, method) for name in ("SparseHalfCheetah", world))
+    before, after = (dataclasses.asdict(config.intrinsic) for config in (here, there))
+    found = {name: value for name, value in after.items() if value != before[name]}
+    assert found | {"eta": there.eta} == ELSEWHERE[world][method]
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_has_a_preset_for_any_environment(method: str) -> None:
     config = resolve("gym:CartPole-v1", method)
@@ -127,6 +186,7 @@ def test_the_papers_other_worlds() -> None:
     assert (game.steps, game.steps_per_iteration, game.num_envs) == (5 * 10**7, 100_000, 20)
     assert (swimmer.clip_rewards, game.clip_rewards) == (False, True)
     assert [c.value.kind for c in (swimmer, game, box)] == ["network"] * 3
+    assert (swimmer.value.hidden, swimmer.value.activation) == ((32,), "relu")
     weights = [
         (c.intrinsic.lambda_error, c.intrinsic.lambda_info, c.intrinsic.kl_target, c.eta)
         for c in (swimmer, game, box)
