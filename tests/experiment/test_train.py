@@ -172,8 +172,8 @@ def test_learning_is_what_it_was_when_the_results_were_made(method: str) -> None
         assert metrics[name] == pytest.approx(value, rel=1e-4), name
 
 
-# The same for the baselines, taught three times by transitions that no policy has a part in: some of
-# them pay nothing before they have learnt.
+# The same for the baselines, taught three times by transitions that no policy has a part in: some
+# of them pay nothing before they have learnt.
 GOLDEN_TAUGHT = {
     "ex2": {"std": 0.311996, "ex2/bce": 0.761333, "ex2/kl": 5.01567},
     "icm": {"mean": 3.7944, "icm/loss_inverse": 2.13639, "icm/loss_forward": 3.56795},
