@@ -25,8 +25,7 @@ from torch import nn
 from emi.adapters.coefficient import Coefficient, value_of
 from emi.data import Array, Rows, Transitions, check_finite
 from emi.durable_file import write_durably
-from emi.intrinsic import IntrinsicReward, learn_and_reward
-from emi.nets import Flat, Pixels, is_image
+from emi.intrinsic import IntrinsicReward, learn_and_reward, misreads
 from emi.state_codec import decode, encode
 
 try:
@@ -289,12 +288,8 @@ def _require_fit(method: IntrinsicReward, observations: Box, actions: Space, sou
     )
     # Around images VecNormalize shows a space of floats; a method for those would take the bytes
     # of the raw ones for a vector, and say nothing.
-    if is_image(observations) and isinstance(method, nn.Module):
-        parts = [*method.modules()]
-        if any(isinstance(p, Flat) for p in parts) and not any(
-            isinstance(p, Pixels) for p in parts
-        ):
-            raise misfit
+    if misreads(method, observations):
+        raise misfit
     obs = np.zeros((2, *observations.shape), observations.dtype)
     try:
         method.reward(Transitions(obs, action, obs, np.zeros(2, np.int64)))

@@ -68,7 +68,7 @@ _IMAGES: Own = {
         replay_size=60_000,
         min_replay=1_000,
     ),
-    # The paper's minibatches have 4,096 rows; of 100,000 steps that makes 25.
+    # The paper's minibatches have 4,096 rows; 25 of 100,000 steps have 4,000.
     "rnd": RNDConfig(minibatches=25),
     "simhash": SimHashConfig(key_bits=256),  # #Exploration, on pixels
     "ae-simhash": SimHashConfig(autoencoder=True, key_bits=64),  # authors' Gravitar script
@@ -93,7 +93,8 @@ _ETA = {
     "vime": 0.1,
     "trpo": 0.0,
 }
-# Elsewhere the authors of VIME and #Exploration have others; those of EX2 have the one found here.
+# Elsewhere the authors of VIME and, on pixels, #Exploration have others, and the latter a grid
+# around 0.01 for SwimmerGather; those of EX2 have the one found here.
 _ETA_SWIMMER_GATHER = {**_ETA, "vime": 1e-4, "simhash": 1e-2}
 _ETA_IMAGES = {**_ETA, "simhash": 1e-2}
 

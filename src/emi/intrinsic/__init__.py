@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 import gymnasium
-from torch import Tensor
+from torch import Tensor, nn
 
 from emi.data import Transitions
 from emi.intrinsic.combined import Combined
@@ -21,6 +21,7 @@ from emi.intrinsic.rnd import RND, RNDConfig
 from emi.intrinsic.simhash import SimHash, SimHashConfig
 from emi.intrinsic.standardised import Standardised
 from emi.intrinsic.vime import VIME, VIMEConfig
+from emi.nets import Flat, Pixels, is_image
 
 __all__ = [
     "EMI",
@@ -42,6 +43,7 @@ __all__ = [
     "VIMEConfig",
     "learn_and_reward",
     "make_intrinsic",
+    "misreads",
     "reward_and_rest",
 ]
 
@@ -91,6 +93,16 @@ def learn_and_reward(
     """Score and absorb a batch in the order the method declares; [n] bonuses and its scalars."""
     bonus, learn = reward_and_rest(method, batch)
     return bonus, learn()
+
+
+def misreads(method: IntrinsicReward, observation_space: gymnasium.Space) -> bool:
+    """Would one of ours take the bytes of these images for the entries of a vector?"""
+    if not (is_image(observation_space) and isinstance(method, nn.Module)):
+        return False
+    flat, pixels = (
+        any(isinstance(part, kind) for part in method.modules()) for kind in (Flat, Pixels)
+    )
+    return flat and not pixels
 
 
 def make_intrinsic(
