@@ -101,7 +101,10 @@ def test_the_bonus_of_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
         ]
         assert {p: p.read_bytes() for p in (tmp_path / method).rglob("*") if p.is_file()} == files
     # EX2 pays nothing until its replay holds 10,000 states.
-    assert "✗ share       nothing is paid with a coefficient of 0.0001" in said
+    asked = (
+        "✗ share       nothing is paid for any of these: does it need more of them before it pays?"
+    )
+    assert asked in said
 
 
 def test_no_bonus_to_examine_is_one_sentence(
