@@ -209,7 +209,9 @@ def _note_cut_episodes(config: TrainConfig, progress: Progress) -> None:
 def _require_same(directory: RunDirectory, config: TrainConfig) -> None:
     different = run_directory.differences(config, run_directory.read_config(directory))
     if different:
-        raise RunDirectoryError(f"{directory.path} holds another run ({different[0]} differs)")
+        raise RunDirectoryError(
+            f"{directory.path} holds another run ({different[0]} differs): choose another --out"
+        )
 
 
 @contextlib.contextmanager

@@ -141,7 +141,7 @@ def require_own(directory: RunDirectory) -> None:
     if directory.collected:
         raise RunDirectoryError(
             f"{directory.path} keeps the results of a finished run, without its checkpoints: "
-            "choose another --out to train it again"
+            "to train it again give emi train another --out"
         )
 
 
