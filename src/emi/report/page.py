@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from emi.report.page_data import describe, find_runs, group_runs
+from emi.report.page_encoding import deflated
 from emi.report.page_samples import EncodedSample, choose_samples, encode_sample
 
 # In the order in which a later one uses what an earlier one declares.
@@ -42,11 +43,11 @@ def build_page(roots: Sequence[Path]) -> str:
 def _fill(data: dict[str, Any], samples: Sequence[EncodedSample]) -> str:
     # One scope for all scripts, and nothing of theirs outside it.
     parts = "\n".join(_asset(f"{name}.js") for name in SCRIPTS)
-    script = f'(() => {{\n"use strict";\n{parts}}})();\n'
+    script = f'(async () => {{\n"use strict";\n{parts}}})();\n'
     style = _asset("page.css")
-    blocks = [_block("data", "application/json", _json(data))]
+    blocks = [_block("data", deflated(_json(data)))]
     blocks += [
-        _block(f"frames-{number}", "text/plain", "\n".join(sample.frames))
+        _block(f"frames-{number}", "\n".join(sample.frames))
         for number, sample in enumerate(samples)
         if sample.frames
     ]
@@ -74,14 +75,14 @@ def _hash(text: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
-def _block(name: str, kind: str, content: str) -> str:
-    return f'<script type="{kind}" id="{name}">{content}</script>'
+def _block(name: str, content: str) -> str:
+    """Base64, in which no character could end the block."""
+    return f'<script type="text/plain" id="{name}">{content}</script>'
 
 
-def _json(data: dict[str, Any]) -> str:
-    # "<" could end the block that the data stand in.
+def _json(data: dict[str, Any]) -> bytes:
     text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return text.replace("<", "\\u003c")
+    return text.encode()
 
 
 def _asset(name: str) -> str:

@@ -19,6 +19,11 @@ def packed(values: Array) -> str:
     return base64.b64encode(little.tobytes()).decode()
 
 
+def deflated(content: bytes) -> str:
+    """Base64 of the deflated bytes."""
+    return base64.b64encode(zlib.compress(content, 9)).decode()
+
+
 def quantised(values: Array) -> dict[str, Any]:
     """[n] as 16-bit steps between its ends, finer than any screen; what is not finite has none."""
     finite = np.isfinite(values)
@@ -43,9 +48,7 @@ def frame_pieces(frames: Array) -> list[str]:
     """
     pixels = np.ascontiguousarray(frames.transpose(0, 2, 3, 1))
     return [
-        base64.b64encode(
-            zlib.compress(pixels[start : start + FRAMES_PER_PIECE].tobytes(), 9)
-        ).decode()
+        deflated(pixels[start : start + FRAMES_PER_PIECE].tobytes())
         for start in range(0, len(pixels), FRAMES_PER_PIECE)
     ]
 

@@ -1,7 +1,12 @@
 // Data: what the page carries, turned back into arrays. Gives: report, bytes, quantised,
 // stepCounts, decodedSample, framePixels.
 
-const report = JSON.parse(document.getElementById("data").textContent);
+const report = JSON.parse(new TextDecoder().decode(await inflated(document.getElementById("data").textContent)));
+
+function inflated(base64) {
+  const stream = new Blob([bytes(base64)]).stream().pipeThrough(new DecompressionStream("deflate"));
+  return new Response(stream).arrayBuffer();
+}
 
 function bytes(base64) {
   const text = atob(base64);
@@ -55,9 +60,7 @@ const framePieces = once((number) => document.getElementById(`frames-${number}`)
 
 const inflatedPiece = once((key) => {
   const [sample, piece] = key.split(":").map(Number);
-  const packed = bytes(framePieces(sample)[piece]);
-  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
-  return new Response(stream).arrayBuffer();
+  return inflated(framePieces(sample)[piece]);
 });
 
 // The pixels of one frame as ImageData, grey or in colours.
