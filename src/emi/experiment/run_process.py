@@ -85,10 +85,15 @@ def main(arguments: Sequence[str]) -> int:
     _end_with(int(parent))
     with contextlib.suppress(OSError):  # a file system without locks: `emi` will say so
         _wait_for_turn(Path(directory))
-    if words[0] == "train" and Path(directory, "config.json").exists():
-        words.insert(1, "--resume")  # and not `resume`, which takes whatever run is there
+    if Path(directory, "config.json").exists():
+        words = resuming(words)
     print(f"$ emi {shlex.join(words)}", flush=True)
     return _watch_over([*program, *words])
+
+
+def resuming(words: Sequence[str]) -> list[str]:
+    """`words` that go on with the run they began; not `resume`, which takes whatever is there."""
+    return [words[0], *(["--resume"] if words[0] == "train" else []), *words[1:]]
 
 
 def _watch_over(command: list[str]) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from emi.experiment.run_directory import RunDirectoryError
-from emi.experiment.run_process import THREAD_VARIABLES
+from emi.experiment.run_process import THREAD_VARIABLES, resuming
 from emi.experiment.sweep_plan import Cell
 
 _MARK = "# A job array of emi sweep"
@@ -21,7 +21,7 @@ def slurm_script(cells: Sequence[Cell], place: Path, *, jobs: int | None = None)
     gpu = "#SBATCH --gpus-per-task=1\n" if gpus else ""
     exports = " ".join(f"{name}={threads}" for name in THREAD_VARIABLES)
     runs = "\n".join(
-        f"  {index}) run {shlex.join([str(cell.path), *_resuming(cell.words)])} ;;"
+        f"  {index}) run {shlex.join([str(cell.path), *resuming(cell.words)])} ;;"
         for index, cell in enumerate(cells)
     )
     return f"""\
@@ -54,11 +54,6 @@ case ${{SLURM_ARRAY_TASK_ID:?is set by sbatch}} in
   *) echo "there is no run $SLURM_ARRAY_TASK_ID here" >&2; exit 2 ;;
 esac
 """
-
-
-def _resuming(words: Sequence[str]) -> list[str]:
-    """`words` so that they go on with the run where they began it before."""
-    return [words[0], *(["--resume"] if words[0] == "train" else []), *words[1:]]
 
 
 def write_slurm_script(file: Path, script: str) -> None:
