@@ -114,7 +114,7 @@ def test_the_papers_number_stands_beside_the_whole_method_alone(tmp_path: Path) 
         write_run(tmp_path / f"b{seed}", [1.0, 2.0], seed=seed)
     (env,) = described(tmp_path)["envs"]
     assert [(group["label"], group["row"]["paper"]) for group in env["groups"]] == [
-        ("EMI (eta=0.001)", 218.1),
+        ("EMI", 218.1),
         ("EMI (eta=0.5)", None),
     ]
 
@@ -224,6 +224,16 @@ class TestGroups:
         (row,) = groups.values()
         assert {g.label: len(g.members) for g in row} == {"EMI (eta=0.1)": 1, "EMI (eta=0.01)": 2}
         assert remarks == []
+
+    def test_beside_the_preset_only_what_was_changed_is_named(self, tmp_path: Path) -> None:
+        changed = {"a": {}, "b": {"bandwidth": 3}, "c": {"error_model": False}}
+        for name, intrinsic in changed.items():
+            typed = "".join(f" --set intrinsic.{key}={v}" for key, v in intrinsic.items())
+            path = write_run(tmp_path / name, [1.0], typed=typed) / "config.json"
+            settings = {"bandwidth": 5, "error_model": True} | intrinsic
+            path.write_text(json.dumps(json.loads(path.read_text()) | {"intrinsic": settings}))
+        ((*row,),) = group_runs(find_runs([tmp_path]))[0].values()
+        assert [g.label for g in row] == ["EMI", "EMI (bandwidth=3)", "EMI (error_model=false)"]
 
     def test_time_and_memory_tell_no_groups_apart(self, tmp_path: Path) -> None:
         for number in range(2):

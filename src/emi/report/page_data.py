@@ -130,18 +130,27 @@ def group_runs(found: Iterable[Found]) -> tuple[dict[str, list[Group]], list[str
 
 
 def _variant_names(variants: Sequence[Found]) -> list[str]:
-    """What tells one method's settings apart: `eta=0.1`; empty when there is one variant."""
-    if len(variants) == 1:
-        return [""]
+    """What tells one method's settings apart: `eta=0.1`; empty for the method as it is."""
     configs = [public_config(variant.run.config, variant.private) for variant in variants]
     keys = [
         key
         for key in dict.fromkeys(key for config in configs for key in config)
         if key not in NOT_SETTINGS and len({json.dumps(c.get(key)) for c in configs}) > 1
     ]
-    if not 0 < len(keys) <= MOST_NAMED_SETTINGS:
+    presets = [c for variant, c in zip(variants, configs, strict=True) if variant.run.as_preset]
+    # Two presets are of different versions or lengths: neither is the method as it is.
+    plain = presets[0] if len(presets) == 1 else None
+    own = [
+        [key for key in keys if plain is None or config.get(key) != plain.get(key)]
+        for config in configs
+    ]
+    names = [
+        ", ".join(_setting(key, config.get(key)) for key in its)
+        for config, its in zip(configs, own, strict=True)
+    ]
+    if max(map(len, own)) > MOST_NAMED_SETTINGS or len(set(names)) < len(names):
         return [f"settings {number}" for number in range(1, len(variants) + 1)]
-    return [", ".join(_setting(key, c.get(key)) for key in keys) for c in configs]
+    return names
 
 
 def _setting(key: str, value: Any) -> str:
