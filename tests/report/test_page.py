@@ -225,15 +225,77 @@ class TestGroups:
         assert {g.label: len(g.members) for g in row} == {"EMI (eta=0.1)": 1, "EMI (eta=0.01)": 2}
         assert remarks == []
 
-    def test_beside_the_preset_only_what_was_changed_is_named(self, tmp_path: Path) -> None:
-        changed = {"a": {}, "b": {"bandwidth": 3}, "c": {"error_model": False}}
-        for name, intrinsic in changed.items():
-            typed = "".join(f" --set intrinsic.{key}={v}" for key, v in intrinsic.items())
-            path = write_run(tmp_path / name, [1.0], typed=typed) / "config.json"
-            settings = {"bandwidth": 5, "error_model": True} | intrinsic
-            path.write_text(json.dumps(json.loads(path.read_text()) | {"intrinsic": settings}))
-        ((*row,),) = group_runs(find_runs([tmp_path]))[0].values()
-        assert [g.label for g in row] == ["EMI", "EMI (bandwidth=3)", "EMI (error_model=false)"]
+    @pytest.mark.parametrize(
+        ("changes", "labels"),
+        [
+            (
+                [{}, {"intrinsic.bandwidth": 3}, {"intrinsic.error_model": False}],
+                ["EMI", "EMI (bandwidth=3)", "EMI (error_model=false)"],
+            ),
+            ([{"intrinsic.error_model": False}], ["EMI (error_model=false)"]),
+            (
+                [{"intrinsic.epochs": 1}, {"intrinsic.epochs": 1, "value.epochs": 2}],
+                [
+                    "EMI (intrinsic.epochs=1, value.epochs=3)",
+                    "EMI (intrinsic.epochs=1, value.epochs=2)",
+                ],
+            ),
+            (
+                [
+                    {},
+                    {"intrinsic.bandwidth": 3},
+                    {"eta": 1, "value.epochs": 2, "intrinsic.epochs": 1, "intrinsic.bandwidth": 3},
+                ],
+                ["EMI", "EMI (bandwidth=3)", "EMI (settings 3)"],
+            ),
+            (
+                [{}, {"steps": 10_000}, {"intrinsic.bandwidth": 3}],
+                ["EMI (0.005M steps)", "EMI (0.01M steps)", "EMI (0.005M steps, bandwidth=3)"],
+            ),
+        ],
+    )
+    def test_a_variant_is_named_by_what_was_changed(
+        self, tmp_path: Path, changes: list[dict[str, Any]], labels: list[str]
+    ) -> None:
+        for number, change in enumerate(changes):
+            typed = "".join(f" --set {key}={value}" for key, value in change.items())
+            # A number of steps has an option of its own.
+            run = write_run(tmp_path / str(number), [1.0], typed="" if "steps" in change else typed)
+            config = json.loads((run / "config.json").read_text())
+            config["intrinsic"] = {"bandwidth": 5, "error_model": True, "epochs": 3}
+            config["value"] = {"epochs": 3}
+            for key, value in change.items():
+                *room, name = key.split(".")
+                (config[room[0]] if room else config)[name] = value
+            (run / "config.json").write_text(json.dumps(config))
+        (row,) = group_runs(find_runs([tmp_path]))[0].values()
+        assert [group.label for group in row] == labels
+
+    @pytest.mark.parametrize("typed", [" --set=eta=0.5", " --set trpo.damping=1 eta=0.5 --out x"])
+    def test_however_it_was_typed(self, tmp_path: Path, typed: str) -> None:
+        write_run(tmp_path / "run", [1.0], eta=0.5, typed=typed)
+        (env,) = described(tmp_path)["envs"]
+        assert [(g["label"], g["row"]["paper"]) for g in env["groups"]] == [("EMI (eta=0.5)", None)]
+
+    def test_who_typed_what_is_so_anyway_ran_the_method_as_it_is(self, tmp_path: Path) -> None:
+        write_run(tmp_path / "a", [1.0], typed=" --set eta=0.001")
+        write_run(tmp_path / "b", [1.0], seed=1)
+        (env,) = described(tmp_path)["envs"]
+        assert [(g["label"], g["row"]["paper"]) for g in env["groups"]] == [("EMI", 218.1)]
+
+    def test_folders_of_the_same_name(self, tmp_path: Path) -> None:
+        for folder in ("a", "b"):
+            for seed in range(2):
+                value = 10.0 * seed + ord(folder)
+                write_run(tmp_path / folder / "sweep" / f"seed{seed}", [value], seed=seed)
+        found = find_runs([tmp_path / folder / "sweep" for folder in ("a", "b")])
+        (row,) = group_runs(found)[0].values()
+        assert {g.label: len(g.members) for g in row} == {"EMI, sweep 1": 2, "EMI, sweep 2": 2}
+
+    def test_a_bracket_before_a_slash_starts_no_absolute_path(self, tmp_path: Path) -> None:
+        write_run(tmp_path / "runs (old)" / "emi" / "seed0", [1.0])
+        (one,) = find_runs([tmp_path / "runs (old)"])
+        assert one.place == "runs (old)/emi/seed0"
 
     def test_time_and_memory_tell_no_groups_apart(self, tmp_path: Path) -> None:
         for number in range(2):

@@ -3,6 +3,7 @@
 Skipped where there is no Chromium. Times are printed, and judged generously: machines are busy.
 """
 
+import json
 import shutil
 import time
 from collections.abc import Iterator
@@ -221,14 +222,14 @@ def test_a_peak_of_the_error_selects_its_state(page: Page) -> None:
 
 
 def test_curves_by_seed_and_by_method(page: Page) -> None:
-    assert page.locator("#curve-area svg").count() == 1
+    assert page.locator("#curve-area svg.chart").count() == 1
     assert page.locator("#curve-area .mean").count() == 3
     assert page.locator("#curve-area .band").count() == 2  # one run of TRPO has a return
     page.get_by_text("Every seed").click()
-    assert page.locator("#curve-area svg").count() == 3
+    assert page.locator("#curve-area svg.chart").count() == 3
     assert page.locator("#curve-area .seed").count() == 8
     page.locator("#methods").get_by_text("RND").click()
-    assert page.locator("#curve-area svg").count() == 2
+    assert page.locator("#curve-area svg.chart").count() == 2
     note = page.locator("#curve-note").text_content()
     assert note is not None
     assert "Every iteration is drawn. 1 run not finished (open ring)." in note
@@ -236,7 +237,7 @@ def test_curves_by_seed_and_by_method(page: Page) -> None:
 
 
 def test_the_cursor_of_the_curves_follows_keys(page: Page) -> None:
-    page.locator("#curve-area svg").focus()
+    page.locator("#curve-area svg.chart").focus()
     page.keyboard.press("ArrowLeft")
     readout = page.locator(".readout")
     assert readout.locator("h4").text_content() == "10k steps"
@@ -244,12 +245,12 @@ def test_the_cursor_of_the_curves_follows_keys(page: Page) -> None:
 
 
 def test_the_cursor_stays_on_curves_that_have_become_shorter(page: Page) -> None:
-    page.locator("#curve-area svg").focus()
+    page.locator("#curve-area svg.chart").focus()
     page.keyboard.press("ArrowRight")  # the end, which TRPO's unfinished run has not reached
     for name in ("EMI", "RND"):
         page.locator("#methods").get_by_label(name).focus()
         page.keyboard.press("Space")
-    page.locator("#curve-area svg").focus()
+    page.locator("#curve-area svg.chart").focus()
     assert page.locator(".readout h4").text_content() == "10k steps"
 
 
@@ -272,10 +273,16 @@ def test_settings_differ_and_can_be_searched(page: Page) -> None:
     assert page.locator("#run-list details").count() == 9
     page.fill("#search", "eta=0.1 seed=2")
     assert page.locator("#run-list details").count() == 1
+    page.fill("#search", "eta=0.1, seed=2")
+    assert page.locator("#run-list details").count() == 1
+    page.fill("#search", "eta=0.00")  # is not 0.001
+    assert page.locator("#run-list details").count() == 0
+    page.fill("#search", "eta=0.1, seed=2")
     page.locator("#run-list summary").click()
     detail = page.locator("#run-list .detail")
     detail.wait_for()
     assert "emi train SparseHalfCheetah --seed 2" in str(detail.text_content())
+    assert "folderruns/rnd2" in str(detail.text_content())
 
 
 def test_another_environment(page: Page) -> None:
@@ -310,7 +317,7 @@ def test_every_control_and_picture_has_a_name(page: Page) -> None:
         .filter((one) => !named(one)).map((one) => one.outerHTML);
     }""")
     assert nameless == []
-    label = page.locator("#curve-area svg").get_attribute("aria-label")
+    label = page.locator("#curve-area svg.chart").get_attribute("aria-label")
     assert str(label).endswith("At the end: EMI 220, RND 1, TRPO 1.")
     page.get_by_text("The curves as a table").click()
     assert page.locator("#curve-table tbody tr").count() == 10
@@ -329,6 +336,42 @@ def test_nothing_is_wider_than_the_window(page: Page, width: int) -> None:
     page.set_viewport_size({"width": width, "height": 800})
     page.wait_for_timeout(100)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_odd_runs(tab: Page, complaints: list[str], tmp_path: Path) -> None:
+    """Long names, no step in common, returns far below zero, an environment without embedding."""
+    long = " --set " + " ".join(f"intrinsic.a_setting_with_a_long_name_{k}=1" for k in range(3))
+    write_run(tmp_path / "runs" / "a", [np.nan, np.nan, -16500.0, -9000.0], typed=long)
+    other = write_run(tmp_path / "runs" / "b", [-12000.0], seed=1, iterations=4, typed=long)
+    for run in (tmp_path / "runs" / "a", other):
+        config = json.loads((run / "config.json").read_text())
+        config["intrinsic"] = {f"a_setting_with_a_long_name_{k}": 1 for k in range(3)}
+        (run / "config.json").write_text(json.dumps(config))
+    write_run(tmp_path / "runs" / "new", [], method="rnd", iterations=4)  # to compare with
+    freeway = write_run(tmp_path / "runs" / "c", [11.0], env="Freeway")
+    write_sample(freeway, [[30]])
+    file = write_page([tmp_path / "runs"], tmp_path / "report.html")
+    shown = opened(tab, file)
+    shown.select_option("#env", label="Freeway")
+    assert shown.locator("#other-sample").is_hidden()
+    shown.select_option("#env", label="SparseHalfCheetah")
+    assert shown.get_by_text("No run of SparseHalfCheetah has an embedding").is_visible()
+    assert str(shown.locator("#errors-run").text_content()).startswith("Freeway, EMI, seed 0")
+    assert "no step in common" in str(shown.locator("#curve-area").text_content())
+    assert shown.locator(".as-table").is_hidden()
+    shown.get_by_text("Every seed", exact=True).click()
+    assert shown.locator("#curve-area .seed").count() == 2
+    assert shown.locator("#curve-area .mean").count() == 0
+    texts = "[...document.querySelectorAll('#curve-area text')].map((t) => t.getBBox())"
+    left, top = (f"Math.min(...{texts}.map((box) => box.{side}))" for side in "xy")
+    assert shown.evaluate(left) >= 0  # no minus sign is cut off
+    shown.set_viewport_size({"width": 360, "height": 800})
+    shown.wait_for_timeout(100)
+    assert shown.evaluate("document.documentElement.scrollWidth") <= 360
+    shown.select_option("#env", label="Freeway")
+    assert "↑ paper 33.8, at 50M steps" in str(shown.locator("#curve-area").text_content())
+    assert shown.evaluate(top) >= 0
+    assert complaints == [file.as_uri()]
 
 
 def test_runs_without_an_embedding(tab: Page, complaints: list[str], tmp_path: Path) -> None:

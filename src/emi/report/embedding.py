@@ -129,8 +129,11 @@ def read_sample(run_directory: Path) -> tuple[Run, Sample]:
             sample = load(read_stored(path))
         except (SafetensorError, OSError, EOFError, zlib.error) as error:
             raise ValueError(f"{path} is damaged ({error}): train the run again") from None
-        # The first samples that were written do not say where an episode ended; what follows does.
-        return run, {"ended": _followed_by_a_start(sample), **sample}
+        # The first samples that were written do not say where an episode ended; what follows does,
+        # and how many episodes there were.
+        if "ended" not in sample:
+            sample["ended"] = _followed_by_a_start(sample) | _last_of_equally_long(run, sample)
+        return run, sample
     if not run.method.startswith("emi"):
         raise ValueError(
             f"{run_directory} is a run of {run.method}, which has no embedding: "
@@ -153,6 +156,14 @@ def _followed_by_a_start(sample: Sample) -> npt.NDArray[np.bool_]:
         rows = np.flatnonzero(sample["env"] == number)
         ended[rows[:-1]] = sample["clock"][rows[1:]] == 0
     return ended
+
+
+def _last_of_equally_long(run: Run, sample: Sample) -> npt.NDArray[np.bool_]:
+    """[n]: whether it ends an episode, if episodes as long as the longest fill the iteration."""
+    longest = sample["clock"].max() + 1
+    steps = longest * run.metrics["episodes"][-1] if "episodes" in run.metrics else 0
+    ended = sample["clock"] == longest - 1
+    return np.asarray(ended & (steps == run.config["steps_per_iteration"]))
 
 
 def path_rows(sample: Sample) -> list[Episode]:
@@ -234,7 +245,8 @@ def _draw_path(panel: Axes, points: Array) -> None:
     panel.plot(*points.T, color="black", linewidth=0.5, alpha=0.6)
     for name, marker, end in (("start", "o", points[0]), ("end", "s", points[-1])):
         panel.plot(*end, marker, **MARK, label=name)
-    panel.legend(frameon=False, fontsize=8)
+    # Above the panel: to look for the best place among thousands of states takes seconds.
+    panel.legend(frameon=False, fontsize=8, loc="lower right", bbox_to_anchor=(1, 1), ncols=2)
 
 
 def _write_beside(panel: Axes, point: Any, text: str, colour: str, angle: float) -> None:

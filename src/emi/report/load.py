@@ -9,6 +9,7 @@ import csv
 import gzip
 import json
 import math
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,16 +46,30 @@ class Run:
         return {key: value for key, value in dotted(self.config) if key not in NOT_SETTINGS}
 
     @property
-    def as_preset(self) -> bool:
-        """Was it started with the settings of its preset, none changed by `--set`?"""
+    def changed(self) -> list[str]:
+        """The settings that `--set` changed from those of the preset when it was started."""
         starts = self.provenance.get("starts") or [{}]
-        return "--set" not in str(starts[0].get("command")).split()
+        return _keys_after_set(str(starts[0].get("command") or ""))
 
     def final_return(self, iterations: int = 1) -> float:
         """Mean of `return_mean` over the last iterations in which an episode ended, or NaN."""
         returns = self.metrics["return_mean"]
         known = returns[~np.isnan(returns)]
         return float(known[-iterations:].mean()) if len(known) else math.nan
+
+
+def _keys_after_set(command: str) -> list[str]:
+    try:
+        words = shlex.split(command)
+    except ValueError:  # a quote without its partner
+        words = command.split()
+    keys, option = [], ""
+    for word in words:
+        if word.startswith("--"):
+            option, _, word = word.partition("=")  # --set=eta=0.5
+        if option == "--set" and word:
+            keys.append(word.partition("=")[0])
+    return keys
 
 
 def dotted(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -6,6 +6,7 @@ differ only in their seed. The same method with other settings is another group.
 
 import json
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,20 +75,30 @@ class Group:
 def find_runs(roots: Sequence[Path]) -> list[Found]:
     """All runs in and below these folders, each once, by environment, method, seed and place."""
     found: dict[Path, Found] = {}
-    for root in roots:
+    roots = list({root.resolve(): root for root in roots}.values())
+    for root, shown in zip(roots, _shown_roots(roots), strict=True):
         if not root.exists():
             raise ValueError(f"there is no {root}: give the folder of a run, a sweep or results")
         directories = sorted({path.parent for path in root.rglob("metrics.csv*")})
         if not directories:
             raise ValueError(f"no runs in {root}: give a folder that holds metrics.csv files")
         for directory in directories:
-            found.setdefault(directory.resolve(), _read(root, directory))
+            found.setdefault(directory.resolve(), _read(root, directory, shown))
     return sorted(
         found.values(), key=lambda f: (f.run.env, _order(f.run.method), f.run.seed, f.place)
     )
 
 
-def _read(root: Path, directory: Path) -> Found:
+def _shown_roots(roots: Sequence[Path]) -> list[str]:
+    """What is said of where they lie: where on this machine is nobody's business."""
+    names = [
+        root.resolve().name if root.is_absolute() or ".." in root.parts else root.as_posix()
+        for root in roots
+    ]
+    return _numbered(names, "folder")
+
+
+def _read(root: Path, directory: Path, shown_root: str) -> Found:
     try:
         run = load_run(directory)
         _ = run.finished  # reads what a config of ours always has
@@ -97,10 +108,9 @@ def _read(root: Path, directory: Path) -> Found:
             f"{directory} cannot be read as a run ({reason}): repair it or leave it out"
         ) from None
     private = private_words(run.provenance, run.config, str(directory.resolve()))
-    # Where a folder lies on this machine is nobody's business; what was typed is not absolute.
-    start = Path(root.name) if root.is_absolute() or ".." in root.parts else root
-    place = clean((start / directory.relative_to(root)).as_posix(), private)
-    return Found(directory, place, run, private)
+    # Part by part: none is a path, whatever stands before it.
+    parts = (shown_root / directory.relative_to(root)).parts
+    return Found(directory, "/".join(clean(part, private) for part in parts), run, private)
 
 
 def _order(method: str) -> tuple[int, str]:
@@ -118,46 +128,59 @@ def group_runs(found: Iterable[Found]) -> tuple[dict[str, list[Group]], list[str
     groups: dict[str, list[Group]] = {}
     for (env, method), found_variants in cells.items():
         # The method as it is comes before its variants, and is what others are compared with.
-        variants = dict(
-            sorted(found_variants.items(), key=lambda item: not item[1][0].run.as_preset)
-        )
+        ordered = sorted(found_variants.values(), key=lambda members: not _as_preset(members))
         title = TITLES.get(method, method)
-        names = _variant_names([members[0] for members in variants.values()])
-        for name, members in zip(names, variants.values(), strict=True):
+        for name, members in zip(_variant_names(ordered), ordered, strict=True):
             label = f"{title} ({name})" if name else title
             groups.setdefault(env, []).extend(_split_repeats(label, members, remarks))
     return groups, remarks
 
 
-def _variant_names(variants: Sequence[Found]) -> list[str]:
+def _as_preset(members: Sequence[Found]) -> bool:
+    """Is this the method as it is? One who typed nothing shows that what others typed is it too."""
+    return any(not one.run.changed for one in members)
+
+
+def _variant_names(variants: Sequence[Sequence[Found]]) -> list[str]:
     """What tells one method's settings apart: `eta=0.1`; empty for the method as it is."""
-    configs = [public_config(variant.run.config, variant.private) for variant in variants]
-    keys = [
-        key
-        for key in dict.fromkeys(key for config in configs for key in config)
-        if key not in NOT_SETTINGS and len({json.dumps(c.get(key)) for c in configs}) > 1
-    ]
-    presets = [c for variant, c in zip(variants, configs, strict=True) if variant.run.as_preset]
-    # Two presets are of different versions or lengths: neither is the method as it is.
-    plain = presets[0] if len(presets) == 1 else None
-    own = [
-        [key for key in keys if plain is None or config.get(key) != plain.get(key)]
-        for config in configs
-    ]
-    names = [
-        ", ".join(_setting(key, config.get(key)) for key in its)
-        for config, its in zip(configs, own, strict=True)
-    ]
-    if max(map(len, own)) > MOST_NAMED_SETTINGS or len(set(names)) < len(names):
-        return [f"settings {number}" for number in range(1, len(variants) + 1)]
-    return names
+    firsts = [members[0] for members in variants]
+    configs = [public_config(one.run.config, one.private) for one in firsts]
+    every = list(dict.fromkeys(key for config in configs for key in config))
+    keys = _differing([key for key in every if key not in NOT_SETTINGS], configs)
+    presets = [c for c, members in zip(configs, variants, strict=True) if _as_preset(members)]
+    between_presets = _differing(keys, presets)
+    ends = Counter(key.rpartition(".")[2] for key in every)
+    names = []
+    for one, config in zip(firsts, configs, strict=True):
+        if presets:
+            own = [k for k in keys if k in between_presets or config.get(k) != presets[0].get(k)]
+        else:
+            own = [key for key in every if key in keys or key in one.run.changed]
+        parts = [
+            _setting(key, config.get(key), whole=ends[key.rpartition(".")[2]] > 1) for key in own
+        ]
+        names.append(", ".join(parts) if len(parts) <= MOST_NAMED_SETTINGS else None)
+    return _numbered(names, "settings")
 
 
-def _setting(key: str, value: Any) -> str:
+def _differing(keys: Iterable[str], configs: Sequence[dict[str, Any]]) -> list[str]:
+    return [key for key in keys if len({json.dumps(c.get(key)) for c in configs}) > 1]
+
+
+def _numbered(names: Sequence[str | None], instead: str) -> list[str]:
+    """The names; where there is none, or another has it too, a number tells them apart."""
+    return [
+        name if name is not None and names.count(name) == 1 else f"{name or instead} {number}"
+        for number, name in enumerate(names, 1)
+    ]
+
+
+def _setting(key: str, value: Any, *, whole: bool) -> str:
+    """`eta=0.1`; the `whole` key where its end alone could be another's."""
     if key == "steps":
         return f"{in_millions(value)} steps"
     text = f"{value:g}" if isinstance(value, float) else json.dumps(value).strip('"')
-    return f"{key.rpartition('.')[2]}={text}"
+    return f"{key if whole else key.rpartition('.')[2]}={text}"
 
 
 def _split_repeats(label: str, members: list[Found], remarks: list[str]) -> list[Group]:
@@ -171,23 +194,24 @@ def _split_repeats(label: str, members: list[Found], remarks: list[str]) -> list
     if len({one.run.seed for one in kept}) == len(kept):
         return [Group(label, tuple(kept))]
     remarks.append(f"{label} has seeds that were run more than once; they are kept apart.")
-    folders: dict[tuple[str, ...], list[Found]] = {}
+    folders: dict[Path, list[Found]] = {}
     for one in kept:
-        folders.setdefault(Path(one.place).parent.parts, []).append(one)
-    groups = []
-    for parts, row in folders.items():
-        others = {part for folder in folders if folder != parts for part in folder}
-        own = " ".join(part for part in parts if part not in others)
+        folders.setdefault(one.directory.resolve().parent, []).append(one)
+    named: list[tuple[str, list[Found]]] = []
+    for row in folders.values():
+        others = {part for other in folders.values() if other is not row for part in _above(other)}
+        own = " ".join(part for part in _above(row) if part not in others)
         name = f"{label}, {own}" if own else label
-        seeds = [one.run.seed for one in row]
-        # Twice in one folder: then only the places can tell them apart.
-        apart = len(set(seeds)) < len(seeds)
-        groups += (
-            [Group(f"{name}, {Path(one.place).name}", (one,)) for one in row]
-            if apart
-            else [Group(name, tuple(row))]
-        )
-    return groups
+        if len({one.run.seed for one in row}) == len(row):
+            named.append((name, row))
+        else:  # twice in one folder: then only the places can tell them apart
+            named += [(f"{name}, {Path(one.place).name}", [one]) for one in row]
+    labels = _numbered([name for name, _ in named], label)
+    return [Group(own, tuple(row)) for own, (_, row) in zip(labels, named, strict=True)]
+
+
+def _above(row: Sequence[Found]) -> tuple[str, ...]:
+    return Path(row[0].place).parent.parts
 
 
 def _same_metrics(a: Run, b: Run) -> bool:
@@ -304,7 +328,7 @@ def _describe_group(env: str, group: Group, together: int) -> dict[str, Any]:
         "curves": curves,
         # The paper's number is that of the whole method as the paper has it, not of a variant.
         "row": _row(runs, paper)
-        | {"paper": paper.returns.get(group.method) if runs[0].as_preset else None},
+        | {"paper": paper.returns.get(group.method) if _as_preset(group.members) else None},
     }
 
 

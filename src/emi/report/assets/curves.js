@@ -32,11 +32,13 @@ function drawCurves() {
   const area = byId("curve-area");
   const shown = shownGroups();
   const known = shown.filter(({ curve }) => curve);
-  if (known.length === 0) {
-    const why = shown.length ? "No episode has ended in these runs, so there is no curve to draw." : "Choose a method.";
-    area.replaceChildren(html("p", { class: "note" }, why));
-  } else if (curves.view === "mean") drawMeans(area, known);
-  else drawSeeds(area, known);
+  const tell = (why) => area.replaceChildren(html("p", { class: "note" }, why));
+  const drawable = shown.filter(({ group }) => runsOf(group).some(({ values }) => values.some((value) => !Number.isNaN(value))));
+  if (shown.length === 0) tell("Choose a method.");
+  else if (drawable.length === 0) tell("No episode has ended in these runs, so there is no curve to draw.");
+  else if (curves.view === "seeds") drawSeeds(area, drawable);
+  else if (known.length === 0) tell("These runs have no step in common, so they have no mean: choose Every seed.");
+  else drawMeans(area, known);
   drawCurveNote(shown);
   drawCurveTable(known);
 }
@@ -88,7 +90,7 @@ function drawMeans(area, known) {
     readout.replaceChildren(
       html("h4", {}, `${stepText(step)} steps`),
       ...rows.map(({ group, curve, k }) =>
-        html("div", {}, html("i", { style: { background: colourOf(group.label) } }), html("span", {}, group.label),
+        html("div", {}, swatch(group.label), html("span", {}, group.label),
           html("span", {}, written(curve.mean[k]) + (curve.low ? ` [${written(curve.low[k])}, ${written(curve.high[k])}]` : "")))),
     );
     // On the side that the pointer has left free.
@@ -125,13 +127,14 @@ function meanLine(group, curve, scale) {
   return parts;
 }
 
-function drawSeeds(area, known) {
+const runsOf = (group) => group.runs.map((number) => ({ run: report.runs[number], ...runCurve(`${number} ${curves.measure}`) }));
+
+function drawSeeds(area, drawable) {
   const env = report.envs[curves.env];
-  const runsOf = (group) => group.runs.map((number) => ({ run: report.runs[number], ...runCurve(`${number} ${curves.measure}`) }));
-  const all = known.flatMap(({ group }) => runsOf(group));
+  const all = drawable.flatMap(({ group }) => runsOf(group));
   const y = pad(extent(all.map((one) => one.values), [0, 0]));
-  const last = lastStep(known);
-  const panels = known.map(({ group, curve }) => {
+  const last = lastStep(drawable);
+  const panels = drawable.map(({ group, curve }) => {
     const runs = runsOf(group);
     const ends = runs.map(({ run }) => `seed ${run.seed}: ${written(run.final)}`).join(", ");
     const { root, scale, room, inner } = chart({
@@ -146,16 +149,15 @@ function drawSeeds(area, known) {
       // An open ring: this run would have gone on.
       if (!one.run.finished && end >= 0) root.append(svg("circle", { cx: scale.x(one.steps[end]), cy: scale.y(one.values[end]), r: 3.5, style: { fill: "none", stroke: colour, strokeWidth: "1.5" } }));
     }
-    root.append(...meanLine(group, curve, scale));
+    if (curve) root.append(...meanLine(group, curve, scale));
     const paper = group.row.paper;
-    if (curves.measure === "return_mean" && paper !== null && paper <= y[1]) {
+    if (curves.measure === "return_mean" && paper !== null) {
       const later = env.paperSteps && last < env.paperSteps * 0.99 ? `, at ${stepText(env.paperSteps)} steps` : "";
-      root.append(
-        svg("line", { class: "paper", x1: room.left, x2: room.left + inner.width, y1: scale.y(paper), y2: scale.y(paper) }),
-        svg("text", { class: "halo", x: room.left + 4, y: scale.y(paper) - 5 }, `paper ${written(paper)}${later}`),
-      );
+      const above = paper > y[1]; // then it is said, and not drawn
+      if (!above) root.append(svg("line", { class: "paper", x1: room.left, x2: room.left + inner.width, y1: scale.y(paper), y2: scale.y(paper) }));
+      root.append(svg("text", { class: "halo", x: room.left + 4, y: above ? room.top + 10 : scale.y(paper) - 5 }, `${above ? "↑ " : ""}paper ${written(paper)}${later}`));
     }
-    return html("figure", {}, html("h3", {}, html("i", { class: "dot", style: { background: colourOf(group.label) } }), group.label, " ", html("small", {}, plural(runs.length, "seed"))), root);
+    return html("figure", {}, html("h3", {}, swatch(group.label), group.label, " ", html("small", {}, plural(runs.length, "seed"))), root);
   });
   area.replaceChildren(html("div", { class: "small-multiples" }, ...panels));
 }
@@ -168,7 +170,7 @@ function drawCurveNote(shown) {
   const env = report.envs[curves.env];
   const parts = [];
   if (curves.view === "mean") parts.push("Line: mean over seeds. Band: 95 % bootstrap interval of the mean (percentile, whole runs redrawn); a method with one seed has none. A mean ends where its shortest run ends.");
-  else parts.push("Thin: one seed each. Thick: their mean. Dashed: the paper's value.");
+  else parts.push("Thin: one seed each. Thick: their mean. Dashed, or written with ↑ where it lies above the picture: the paper's value.");
   parts.push(env.together > 1
     ? `Thinned to what a screen can show: each point is the mean over ${env.together} iterations.`
     : "Every iteration is drawn.");
@@ -181,6 +183,7 @@ function drawCurveNote(shown) {
 
 // The text alternative: the mean and interval at ten places.
 function drawCurveTable(known) {
+  byId("curve-table").closest("details").hidden = known.length === 0;
   const last = Math.max(0, ...known.map(({ curve }) => curve.steps.at(-1)));
   const places = Array.from({ length: 10 }, (_, i) => ((i + 1) / 10) * last);
   const cell = ({ curve }, step) => {
@@ -202,9 +205,7 @@ function drawMethodChips() {
       curves.hidden[box.checked ? "delete" : "add"](group.label);
       drawCurves();
     });
-    const sample = svg("svg", { viewBox: "0 0 22 8", "aria-hidden": "true" },
-      svg("line", { x1: 0, x2: 22, y1: 4, y2: 4, style: { stroke: colourOf(group.label), strokeWidth: "3", strokeDasharray: dashOf(group.label) } }));
-    return html("label", { class: "chip" }, box, html("span", {}, sample, group.label));
+    return html("label", { class: "chip" }, box, html("span", {}, swatch(group.label), group.label));
   }));
 }
 

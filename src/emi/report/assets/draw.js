@@ -74,6 +74,10 @@ const colourOf = (label) => `var(--c${report.colours[label] % 9})`;
 // Beyond nine colours the dashes tell lines apart.
 const dashOf = (label) => ["none", "6 3", "2 3", "8 3 2 3"][Math.floor(report.colours[label] / 9) % 4];
 
+// How a group's line looks, beside its name.
+const swatch = (label) => svg("svg", { class: "swatch", viewBox: "0 0 22 8", "aria-hidden": "true" },
+  svg("line", { x1: 0, x2: 22, y1: 4, y2: 4, style: { stroke: colourOf(label), strokeWidth: "3", strokeDasharray: dashOf(label) } }));
+
 // What a variable of the style sheet is now, as a canvas needs it.
 const probe = document.body.appendChild(html("span", { hidden: true }));
 function ink(name) {
@@ -98,7 +102,10 @@ function sequential(share, dark) {
 
 // Axes of a chart in SVG. Returns the element and the two scales.
 function chart({ width, height, x, y, xName, yName, xText = tickTexts, label, compact = false }) {
-  const room = { left: compact ? 42 : 58, right: 12, top: 10, bottom: compact ? 24 : 42 };
+  const yTicks = ticks(y[0], y[1], compact ? 3 : 6);
+  const yTexts = tickTexts(yTicks);
+  const longest = Math.max(...yTexts.map((text) => text.length)) * 8 + 12 + (yName ? 18 : 0);
+  const room = { left: Math.max(compact ? 42 : 58, longest), right: 12, top: 10, bottom: compact ? 24 : 42 };
   const inner = { width: width - room.left - room.right, height: height - room.top - room.bottom };
   const scale = {
     x: (value) => room.left + ((value - x[0]) / (x[1] - x[0])) * inner.width,
@@ -106,8 +113,7 @@ function chart({ width, height, x, y, xName, yName, xText = tickTexts, label, co
     toX: (pixel) => x[0] + ((pixel - room.left) / inner.width) * (x[1] - x[0]),
   };
   const root = svg("svg", { class: "chart", viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label });
-  const yTicks = ticks(y[0], y[1], compact ? 3 : 6);
-  tickTexts(yTicks).forEach((text, i) => {
+  yTexts.forEach((text, i) => {
     const at = scale.y(yTicks[i]);
     root.append(
       svg("line", { class: "gridline", x1: room.left, x2: width - room.right, y1: at, y2: at }),

@@ -40,6 +40,7 @@ function chooseSample(number) {
   const run = report.runs[sample.run];
   const axes = sample.dimensions === 2 ? "the two dimensions of φ" : sample.dimensions === 1
     ? "φ over time" : `the first two principal components of the ${sample.dimensions} dimensions of φ`;
+  byId("errors-run").textContent = `${run.env}, ${run.label}, seed ${run.seed}, the episode chosen above.`;
   byId("plane-text").textContent = `${whole(sample.count)} states in ${plural(sample.episodes.length, "episode")} of the last batch of ${run.env}, ${run.label}, seed ${run.seed}; ${axes}. A cut episode goes on after the sample; its return is counted up to there.`;
   chooseEpisode(sample.first);
   drawStates();

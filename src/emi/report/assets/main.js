@@ -30,9 +30,13 @@ function chooseEnv(number) {
   drawCurves();
   drawTable();
   drawSettings();
-  const sample = report.samples.findIndex((one) => report.runs[one.run].env === report.envs[number].name);
+  const env = report.envs[number].name;
+  const sample = report.samples.findIndex((one) => report.runs[one.run].env === env);
+  play(false);
   if (sample >= 0) chooseSample(sample);
   else if (report.samples.length && explorer.number === null) chooseSample(0);
+  byId("other-sample").hidden = sample >= 0 || report.samples.length === 0;
+  byId("other-sample").textContent = `No run of ${env} has an embedding to show; these are states of another environment.`;
 }
 
 function startTheme() {

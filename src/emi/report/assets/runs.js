@@ -4,10 +4,11 @@ const inspection = { words: [], depth: "differs" };
 
 const valueText = (value) => (value === undefined || value === null ? "–" : Array.isArray(value) ? value.join(", ") : String(value));
 
-// Where a searched word begins a word of the text, or -1: "eta" is not in "Cheetah".
+// Where a searched word begins a word of the text, or -1: "eta" is not in "Cheetah". One with "="
+// ends there too: "seed=1" is not "seed=10".
 function placeOf(word, text) {
   const escaped = word.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
-  const found = new RegExp(`(^|[^a-z0-9])(?=${escaped})`, "i").exec(text);
+  const found = new RegExp(`(^|[^a-z0-9])(?=${escaped}${word.includes("=") ? "(?![\\w.])" : ""})`, "i").exec(text);
   return found ? found.index + found[1].length : -1;
 }
 const matches = (text) => inspection.words.every((word) => placeOf(word, text) >= 0);
@@ -91,12 +92,13 @@ function runDetail(run) {
   const many = run.starts.length > 1;
   return html("div", { class: "detail" },
     list(inspection.depth === "all" ? "Configuration" : "Configuration, what differs", run.config, differing(JSON.stringify(["config", run.env]))),
-    ...run.starts.map((start, k) => list(many ? `Start ${k + 1}` : "Provenance", start, new Set([...differing(JSON.stringify(["start", run.env])), "command", "commit", "time"]))));
+    ...run.starts.map((start, k) => list(many ? `Start ${k + 1}` : "Provenance", k ? start : { folder: run.place, ...start },
+      new Set([...differing(JSON.stringify(["start", run.env])), "folder", "command", "commit", "time"]))));
 }
 
 function startRuns() {
   byId("search").addEventListener("input", (event) => {
-    inspection.words = event.target.value.split(/\s+/).filter(Boolean);
+    inspection.words = event.target.value.split(/[\s,]+/).filter(Boolean);
     drawSettings();
     drawRuns();
   });

@@ -30,7 +30,7 @@ function drawTable() {
     const row = group.row;
     const pair = env.pairs[k][comparison.reference];
     const cells = [
-      html("th", { scope: "row" }, html("i", { class: "dot", style: { background: colourOf(group.label) } }), group.label,
+      html("th", { scope: "row" }, swatch(group.label), group.label,
         row.unfinished ? html("small", { class: "mark" }, `${row.unfinished} not finished`) : null,
         row.silent ? html("small", { class: "mark" }, `${row.silent} without an episode`) : null),
       html("td", {}, String(row.seeds)),
