@@ -7,6 +7,7 @@ for PyTorch.
 
 import argparse
 import difflib
+import errno
 import io
 import os
 import sys
@@ -22,6 +23,7 @@ FAILED, BAD_INPUT = 1, 2
 # What a path that was typed can be, wherever it is used. A file that is not there is not among
 # them: commands ask for theirs, and one of ours that is missing is a bug.
 _OF_PATHS = (PermissionError, NotADirectoryError, IsADirectoryError, FileExistsError)
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 
 
 class BadInputError(Exception):
@@ -58,6 +60,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(error, _OF_PATHS) and error.filename is not None:
             reason = f"{error.filename}: {(error.strerror or 'cannot be used').lower()}"
             return _complain(f"{reason}: mend that or choose another place", BAD_INPUT)
+        if isinstance(error, OSError) and error.errno in _NO_ROOM:
+            reason = f"cannot write: {os.strerror(error.errno).lower()}"
+            return _complain(f"{reason}: make room and run this again", FAILED)
         expected = _exit_code(error)
         if expected is None:
             return _complain(
@@ -401,8 +406,9 @@ def _paper(args: argparse.Namespace) -> int:
             seeds=None if args.seeds is None else tuple(parse_seeds(args.seeds)),
         )
         out = args.out or commands.default_runs(args.scale)
-        lacking_in = args.results if args.missing else None
-        return commands.run(args.names, out, budget, words=args.typed, lacking_in=lacking_in)
+        return commands.run(
+            args.names, out, budget, args.results, words=args.typed, missing=args.missing
+        )
     except ValueError as error:
         raise BadInputError(str(error)) from None
 

@@ -137,3 +137,11 @@ def test_fewer_samples_are_as_good_as_none(tmp_path: Path) -> None:
     found = [[samples_in(target, kind, seed) for seed in range(5)] for kind in TARGETS]
     assert found == [[30_000, 30_000, 30_000, 600, 0], [30_000, 30_000, 600, 600, 0]]
     assert merge(source, target) == []
+
+
+def test_a_damaged_file_is_named(tmp_path: Path) -> None:
+    path = tmp_path / FILES["action", 0]
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"torn")
+    with pytest.raises(ValueError, match=r"action-seed0\.safetensors is damaged \("):
+        samples_in(tmp_path, "action", 0)

@@ -100,8 +100,9 @@ def test_made_collected_and_completed(capsys: pytest.CaptureFixture[str]) -> Non
     assert len(starts(RESULTS)) == 2
 
     # Nothing is missing any more.
-    assert emi("run", "ink", "--missing") == 2
-    assert "there is nothing to run" in capsys.readouterr().err
+    assert emi("run", "ink", "--missing") == 0
+    said = "nothing is missing: every run of these grids is in results\n"
+    assert capsys.readouterr().out == said
     assert emi("collect", "ink", "--runs", "other") == 0
     assert capsys.readouterr().out == "nothing new below other\n"
 
@@ -146,7 +147,21 @@ def test_what_was_interrupted_has_its_record_too(monkeypatch: pytest.MonkeyPatch
     record.write_text(record.read_text().replace('"time": "', '"time": "1'))  # another second
     assert commands.run(["ink"], RUNS, Budget(), words=["emi", "paper", "run", "ink"]) == 0
     assert [start["seconds"] for start in starts(RUNS)] == [90.0, 30.0]
-    assert [start["seeds"] for start in starts(RUNS)] == [[0, 1, 2], [2]]
+    assert [start["seeds"] for start in starts(RUNS)] == [[0, 1], [2]]
     assert commands.collect(["ink"], RUNS, RESULTS) == 0
     (row,) = manifest(RESULTS)
     assert (row["seed"], row["minutes"]) == ("0-2", "2.0")
+
+
+def test_what_was_interrupted_before_anything_was_made_has_none() -> None:
+    RUNS.mkdir(parents=True)
+    (RUNS / "broken").touch()
+    with pytest.raises(KeyboardInterrupt):
+        commands.run(["ink"], RUNS, Budget(seeds=(2,)), words=["emi", "--seeds", "2"])
+    assert starts(RUNS) == []
+    for seed in (0, 1):
+        typed = ["emi", "--seeds", str(seed)]
+        assert commands.run(["ink"], RUNS, Budget(seeds=(seed,)), words=typed) == 0
+    assert commands.collect(["ink"], RUNS, RESULTS) == 0
+    (row,) = manifest(RESULTS)
+    assert (row["seed"], row["command"]) == ("0-1", "emi --seeds 0; emi --seeds 1")

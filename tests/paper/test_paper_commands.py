@@ -1,14 +1,17 @@
 """`emi paper` from the command line: list, run, collect, draw, and what it says when it cannot."""
 
 import dataclasses
+import errno
 import gzip
 import json
+import os
 from pathlib import Path
 
 import pytest
 from results_tree import write_group, write_sample
 
 from emi.cli import main
+from emi.experiment.sweep import Cell
 from emi.paper import ablation, coefficient_search, commands, embedding_paths, emi_d_coefficient
 from emi.paper.catalogue import EXPERIMENTS
 from emi.paper.commands import planned, scaled_steps
@@ -183,6 +186,9 @@ def test_a_run_with_other_settings_is_not_drawn_as_what_it_is_not(
         (["run", "rounding", "--seeds", "3"], "there is nothing to run"),
         (["run", "ablation", "--seeds", "x"], "--seeds takes numbers like 0-4,7, got 'x'"),
         (["run"], "the following arguments are required: NAME"),
+        (["draw", "--results", "typo"], "typo is no folder: give that of the results"),
+        (["list", "--results", "/dev/null"], "/dev/null is no folder: give that of the results"),
+        (["collect", "--runs", "x", "--results", "./x"], "--runs and --results are both x"),
     ],
 )
 def test_bad_input_is_one_sentence(
@@ -192,6 +198,93 @@ def test_bad_input_is_one_sentence(
     error = capsys.readouterr().err
     assert error.startswith(f"emi: {sentence}")
     assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("metrics.csv.gz", gzip.compress(b"iteration\n" * 99)[:-9]),
+        ("metrics.csv.gz", gzip.compress(b"")),
+        ("config.json", b"{"),
+        ("config.json", b"{}"),
+        ("provenance.json", None),
+    ],
+)
+def test_a_damaged_run_is_named_and_the_rest_is_drawn(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, content: bytes | None
+) -> None:
+    write_group(tmp_path, ablation.GROUPS[0], [1.0, 2.0])
+    write_group(tmp_path, coefficient_search.EXPERIMENT.groups[0], [0.0, 0.0])
+    damaged = ablation.GROUPS[0].directory(tmp_path, 1)
+    if content is None:
+        (damaged / name).unlink()
+    else:
+        (damaged / name).write_bytes(content)
+    assert main(words("draw", "ablation", "coefficient_search", "--results", tmp_path)) == 1
+    said = capsys.readouterr()
+    assert said.err.startswith(f"emi: ablation is not drawn: {damaged} cannot be read as a run (")
+    assert said.err.count("\n") == 1
+    assert str(tmp_path / "figures" / "coefficient_search.md") in said.out
+
+
+def test_another_run_replaces_one_with_a_word(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    group = ablation.GROUPS[0]
+    for root, final in (("old", 1.0), ("new", 2.0)):
+        write_group(tmp_path / root, group, [final])
+    path = group.directory(tmp_path / "new", 0) / "provenance.json"
+    path.write_text(path.read_text().replace("c0ffee", "decaf"))
+    old = group.directory(tmp_path / "old", 0)
+    for said in ([f"replaced: {old} was of commit c0ffee and now decaf", str(old)], [str(old)]):
+        typed = ["collect", "ablation", "--runs", tmp_path / "new", "--results", tmp_path / "old"]
+        assert main(words(*typed)) == 0
+        assert capsys.readouterr().out.splitlines() == said
+
+
+def test_a_full_disk_leaves_the_manifest_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_group(tmp_path / "runs", ablation.GROUPS[0], [1.0])
+    results = tmp_path / "results"
+    results.mkdir()
+    before = "run,commit,command,seed,machine,minutes\nold,c,emi,0,m,1.0\n"
+    (results / "MANIFEST.csv").write_text(before)
+    sync = os.fsync
+
+    def full(descriptor: int) -> None:
+        if "MANIFEST" in os.readlink(f"/proc/self/fd/{descriptor}"):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", full)
+    typed = ["collect", "ablation", "--runs", tmp_path / "runs", "--results", results]
+    assert main(words(*typed)) == 1
+    sentence = "emi: cannot write: no space left on device: make room and run this again\n"
+    assert capsys.readouterr().err == sentence
+    assert (results / "MANIFEST.csv").read_text() == before
+    assert [path.name for path in results.iterdir() if path.is_file()] == ["MANIFEST.csv"]
+
+
+def test_what_comes_next_is_said_with_the_folders_that_were_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names: list[str] = []
+
+    def done(cells: list[Cell], **options: object) -> int:
+        names.extend(cell.name for cell in cells)
+        return 0
+
+    monkeypatch.setattr(commands, "sweep", done)
+    monkeypatch.chdir(tmp_path)
+    assert main(words("run", "ablation", "--seeds", "0", "--results", "my results")) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "next: emi paper collect ablation --runs runs/paper --results 'my results'",
+        "then: emi paper draw ablation --results 'my results'",
+    ]
+    run = "SparseHalfCheetah emi seed 0"
+    variants = ["ablation_no_information", "ablation_no_error_model"]
+    assert names == [*(f"{variant}: {run}" for variant in variants), run]
 
 
 def test_a_scaled_budget_keeps_a_few_iterations() -> None:

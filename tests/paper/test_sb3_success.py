@@ -141,3 +141,11 @@ def test_every_arm_trains(arm: str) -> None:
     assert 2 <= len(found) <= 4  # the car has 999 steps, and twice as many have been taken
     assert all(episode.steps <= 2_000 and episode.total < 100 for episode in found)
     assert all(episode.reached == (episode.total > 0) for episode in found)
+
+
+def test_damaged_files_are_named(tmp_path: Path) -> None:
+    bench.save(tmp_path / "sb3_success", TWO)
+    curves = tmp_path / "sb3_success" / "curves.csv.gz"
+    curves.write_bytes(curves.read_bytes()[:-9])
+    with pytest.raises(ValueError, match=r"sb3_success is damaged \("):
+        bench.lacking(tmp_path, Budget())

@@ -40,10 +40,13 @@ class Cell:
     path: Path
     state: State = "waiting"
     problem: str = ""
+    label: str = ""
+    """what tells it from a run of the same environment, method and seed"""
 
     @property
     def name(self) -> str:
-        return f"{self.config.env} {self.config.method} seed {self.config.seed}"
+        name = f"{self.config.env} {self.config.method} seed {self.config.seed}"
+        return f"{self.label}: {name}" if self.label else name
 
     @property
     def log(self) -> Path:

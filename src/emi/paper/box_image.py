@@ -20,6 +20,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import torch
 from gymnasium.vector import VectorWrapper
+from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from emi.agent.policy import PolicyConfig, make_policy
@@ -130,7 +131,14 @@ def run(
 def samples_in(root: Path, target: Target, seed: int) -> int:
     """Samples behind a file, 0 if it is not there."""
     path = root / FILES[target, seed]
-    return int(load_file(path)["samples"][0]) if path.exists() else 0
+    return int(_read(path)["samples"][0]) if path.exists() else 0
+
+
+def _read(path: Path) -> dict[str, Array]:
+    try:
+        return load_file(path)
+    except (SafetensorError, OSError) as error:
+        raise ValueError(f"{path} is damaged ({error}): run box_image again") from None
 
 
 def _asked(budget: Budget) -> int:
@@ -162,7 +170,7 @@ def merge(source: Path, target: Path) -> list[Path]:
 def draw(found: Found, stem: Path) -> list[Path]:
     """The figure of the first seed of which both are there, and the table of all."""
     embeddings = {
-        (target, seed): load_file(found.results / name)
+        (target, seed): _read(found.results / name)
         for (target, seed), name in FILES.items()
         if name not in found.missing_files
     }

@@ -5,8 +5,10 @@ what was run can be drawn where it is, and collected without saying where to.
 """
 
 import functools
+import shlex
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from emi.experiment.config import resolve
@@ -24,7 +26,14 @@ from emi.paper.experiment import (
 )
 from emi.paper.made_files import collect_files, make_files
 from emi.report.load import collect as collect_runs
-from emi.report.load import load_run, read_stored, stored, write_compressed
+from emi.report.load import (
+    commits_of,
+    load_run,
+    read_stored,
+    same_metrics,
+    stored,
+    write_compressed,
+)
 from emi.report.paper_values import in_millions
 
 RUNS, RESULTS = Path("runs/paper"), Path("results")
@@ -33,6 +42,7 @@ FEWEST_ITERATIONS = 3  # of a scaled run
 
 def list_all(results: Path) -> int:
     """One line for each table and figure: name, question, how much of its grid is there."""
+    _require_folder(results)
     width = max(len(experiment.name) for experiment in EXPERIMENTS)
     for experiment in EXPERIMENTS:
         found = find(experiment, results)
@@ -57,11 +67,12 @@ def run(
     names: Sequence[str],
     out: Path,
     budget: Budget,
+    results: Path = RESULTS,
     *,
     words: Sequence[str],
-    lacking_in: Path | None = None,
+    missing: bool = False,
 ) -> int:
-    """All groups of these experiments in one sweep, or only the runs that `lacking_in` lacks.
+    """All groups of these experiments in one sweep, or only the runs `missing` in `results`.
 
     `words` is the command as typed.
     """
@@ -73,6 +84,7 @@ def run(
         raise ValueError(f"--jobs must be positive, got {budget.jobs}")
     check_engine(budget.engine, budget.address)
     experiments = named(names)
+    lacking_in = results if missing else None
     cells = planned(experiments, out, budget, lacking_in)
     to_make = [
         (e, e.made)
@@ -82,16 +94,22 @@ def run(
         and (lacking_in is None or e.made.lacking(lacking_in, budget))
     ]
     if not cells and not to_make:
-        raise ValueError("there is nothing to run: every run of these grids is there, or excluded")
+        seeds = [g.seeds for e in experiments for g in e.groups if not g.past]
+        seeds += [e.made.seeds for e in experiments if e.made is not None]
+        if not any(map(budget.chosen, seeds)):
+            raise ValueError("there is nothing to run: these grids have no such seeds")
+        print(f"nothing is missing: every run of these grids is in {results}")
+        return 0
     for experiment, made in to_make:
         make_files(experiment, made, out, budget, words, lacking_in)
     code = 0
     if cells:
         code = sweep(cells, jobs=budget.jobs, engine=budget.engine, address=budget.address)
     if code == 0:
-        words = " ".join(experiment.name for experiment in experiments)
-        print(f"next: emi paper collect {words} --runs {out}")
-        print(f"then: emi paper draw {words}")
+        chosen = [experiment.name for experiment in experiments]
+        where = [] if results == RESULTS else ["--results", str(results)]
+        print("next:", shlex.join(["emi", "paper", "collect", *chosen, "--runs", str(out), *where]))
+        print("then:", shlex.join(["emi", "paper", "draw", *chosen, *where]))
     return code
 
 
@@ -117,7 +135,8 @@ def planned(
             threads=budget.threads,
             overrides=group.settings,
         )
-        cells |= {cell.path: cell for cell in made}
+        label = group.folder if group.settings else ""  # a variant: its method is another's too
+        cells |= {cell.path: replace(cell, label=label) for cell in made}
     return sorted(cells.values(), key=lambda cell: cell.config.seed)
 
 
@@ -131,9 +150,11 @@ def scaled_steps(group: Group, scale: float) -> int:
 def collect(names: Sequence[str], runs: Path, results: Path) -> int:
     """Copies finished runs from `runs` into `results`, and says what is not finished there.
 
-    A run in results/ is not replaced by one of fewer steps.
+    A run in results/ is not replaced by one of fewer steps, and not without a word.
     """
     experiments = named(names)
+    if runs.resolve() == results.resolve():
+        raise ValueError(f"--runs and --results are both {runs}: give the folder of the runs")
     copied: list[Path] = []
     for group in dict.fromkeys(g for e in experiments for g in e.groups if not g.past):
         ready = []
@@ -146,8 +167,11 @@ def collect(names: Sequence[str], runs: Path, results: Path) -> int:
             if old is not None and old.steps > new.steps:
                 steps = f"{in_millions(old.steps)} steps, the new run {in_millions(new.steps)}"
                 print(f"kept: {group.directory(results, seed)} has {steps}")
-            else:
-                ready.append(group.directory(runs, seed))
+                continue
+            if old is not None and not same_metrics(old, new):
+                commits = " and now ".join(" ".join(commits_of(r.provenance)) for r in (old, new))
+                print(f"replaced: {group.directory(results, seed)} was of commit {commits}")
+            ready.append(group.directory(runs, seed))
         if ready:
             copied += collect_runs(ready, results / group.folder)
     for experiment in experiments:
@@ -171,6 +195,7 @@ def draw(names: Sequence[str], results: Path, out: Path) -> int:
 
     1 if something could not be drawn although it is there.
     """
+    _require_folder(results)
     load = functools.cache(load_run)  # experiments share runs
     lacking: dict[str, list[str]] = {}
     code = 0
@@ -191,6 +216,12 @@ def draw(names: Sequence[str], results: Path, out: Path) -> int:
     for line, wanted in lacking.items():
         print(f"missing: {line} ({', '.join(wanted)})")
     return code
+
+
+def _require_folder(results: Path) -> None:
+    """ValueError for a name that was mistyped; before anything was collected there is no folder."""
+    if not results.is_dir() and (results.exists() or results != RESULTS):
+        raise ValueError(f"{results} is no folder: give that of the results with --results")
 
 
 def missing_lines(found: Found) -> list[str]:

@@ -42,12 +42,17 @@ def make_files(
     place.mkdir(parents=True, exist_ok=True)
     earlier = _starts(place)
     start = describe_start(words, 0) | {"seeds": seeds}
-    began = time.monotonic()
+    began, before = time.monotonic(), _state(place)
     _write(place, [*earlier, start])
     try:
         made.make(out, budget)
     finally:
-        _write(place, [*earlier, start | {"seconds": round(time.monotonic() - began, 1)}])
+        seconds = round(time.monotonic() - began, 1)
+        lacking = made.lacking(out, budget)
+        # What was stopped may have made a part of a seed, or nothing at all.
+        start["seeds"] = [seed for seed in seeds if seed not in lacking] or seeds
+        started = [start | {"seconds": seconds}] if _state(place) != before else []
+        _write(place, [*earlier, *started])
 
 
 def collect_files(experiment: Experiment, made: Made, runs: Path, results: Path) -> list[Path]:
@@ -60,12 +65,19 @@ def collect_files(experiment: Experiment, made: Made, runs: Path, results: Path)
         seeds = sorted({seed for start in starts for seed in start["seeds"]})
         seconds = sum(start.get("seconds", 0.0) for start in starts)
         row = manifest_row(folder.as_posix(), starts, seed_text(seeds), seconds)
-        add_to_manifest(results, [row])
+        commands = "; ".join(dict.fromkeys(start["command"] for start in starts))
+        add_to_manifest(results, [row | {"command": commands}])
     return written
 
 
 def _folder(experiment: Experiment) -> Path:
     return Path(experiment.files[0]).parent
+
+
+def _state(place: Path) -> dict[Path, int]:
+    """When each file was last written, but for the record of it."""
+    files = (path for path in place.rglob("*") if path.is_file() and path.name != PROVENANCE)
+    return {path: path.stat().st_mtime_ns for path in files}
 
 
 def _starts(place: Path) -> Starts:

@@ -11,7 +11,9 @@ import functools
 import gzip
 import io
 import multiprocessing
+import signal
 import time
+import zlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -160,9 +162,16 @@ def save(out: Path, runs: Runs) -> None:
 
 
 def load(out: Path) -> Runs:
-    """What `save` wrote; nothing if it never did."""
+    """What `save` wrote; nothing if it never did. ValueError if it is damaged."""
     if not (out / "runs.csv").exists():
         return {}
+    try:
+        return _read(out)
+    except (OSError, EOFError, KeyError, TypeError, ValueError, zlib.error) as error:
+        raise ValueError(f"{out} is damaged ({error}): run sb3_success again") from None
+
+
+def _read(out: Path) -> Runs:
     runs: Runs = {}
     with (out / "runs.csv").open(newline="") as file:
         for row in csv.DictReader(file):
@@ -207,7 +216,9 @@ def run(out: Path, seeds: Iterable[int], steps: int, jobs: int) -> None:
     print(f"{len(cells)} runs to do, {len(runs)} there", flush=True)
     if not cells:
         return
-    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
+    # Ctrl-C reaches every process of the terminal; ours ends the others.
+    ignore = (signal.SIGINT, signal.SIG_IGN)
+    with multiprocessing.get_context("spawn").Pool(jobs, signal.signal, ignore) as pool:
         for row, episodes in pool.imap_unordered(functools.partial(work, steps=steps), cells):
             runs[row.arm, row.seed] = row, episodes
             save(out, runs)

@@ -7,9 +7,11 @@ row in `results/MANIFEST.csv`; where a figure needs it, its embedding too, compr
 
 import csv
 import gzip
+import io
 import json
 import math
 import shlex
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +19,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from emi.durable_file import write_durably
 
 # Options that runs of one experiment may differ in: they change time and memory, not the method.
 NOT_SETTINGS = frozenset({"seed", "threads", "device", "trpo.slices"})
@@ -85,15 +89,29 @@ def load_run(directory: Path) -> Run:
     """Reads a run directory or a committed run."""
     if not (directory / "config.json").exists():
         raise ValueError(f"{directory} holds no run: there is no config.json in it")
-    config = _read_json(directory / "config.json")
-    return Run(
-        env=config["env"],
-        method=config["method"],
-        seed=config["seed"],
-        steps=config["steps"],
-        config=config,
-        provenance=_read_json(directory / "provenance.json"),
-        metrics=_parse_metrics(_read_metrics(directory).decode()),
+    try:
+        config = _read_json(directory / "config.json")
+        run = Run(
+            env=config["env"],
+            method=config["method"],
+            seed=config["seed"],
+            steps=config["steps"],
+            config=config,
+            provenance=_read_json(directory / "provenance.json"),
+            metrics=_parse_metrics(_read_metrics(directory).decode()),
+        )
+        _ = run.finished  # reads what a config of ours always has
+    except (OSError, EOFError, KeyError, TypeError, ValueError, zlib.error) as error:
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise ValueError(
+            f"{directory} cannot be read as a run ({reason}): repair it or leave it out"
+        ) from None
+    return run
+
+
+def same_metrics(a: Run, b: Run) -> bool:
+    return a.metrics.keys() == b.metrics.keys() and all(
+        np.array_equal(a.metrics[name], b.metrics[name], equal_nan=True) for name in a.metrics
     )
 
 
@@ -126,7 +144,7 @@ def collect(run_directories: Iterable[Path], experiment: Path) -> list[Path]:
         target = experiment / env / run.method / f"seed{run.seed}"
         target.mkdir(parents=True, exist_ok=True)
         for name in ("config.json", "provenance.json"):
-            (target / name).write_bytes((directory / name).read_bytes())
+            write_durably(target / name, (directory / name).read_bytes())
         _forget_another_run(target, _read_metrics(directory))
         write_compressed(target / "metrics.csv", _read_metrics(directory))
         key = target.relative_to(experiment.parent).as_posix()
@@ -164,7 +182,7 @@ def read_stored(path: Path) -> bytes:
 def write_compressed(path: Path, content: bytes) -> Path:
     """Writes `path`.gz; the same content gives the same bytes: no time stamp, no file name."""
     target = path.with_name(f"{path.name}.gz")
-    target.write_bytes(gzip.compress(content, mtime=0))
+    write_durably(target, gzip.compress(content, mtime=0))
     return target
 
 
@@ -187,7 +205,7 @@ def manifest_row(
     machine = starts[0]["machine"]
     return {
         "run": key,
-        "commit": " ".join(dict.fromkeys(_commit(start) for start in starts)),
+        "commit": " ".join(commits_of({"starts": starts})),
         "command": starts[0]["command"],
         "seed": seed,
         "machine": f"{machine['cpu']}, {machine['cores']} cores",
@@ -199,14 +217,22 @@ def add_to_manifest(results: Path, rows: Iterable[dict[str, str]]) -> None:
     """Adds rows to MANIFEST.csv, each in its place; one of the same run is replaced."""
     path = results / "MANIFEST.csv"
     known = _read_manifest(path) | {row["run"]: row for row in rows}
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, MANIFEST_COLUMNS, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(known[key] for key in sorted(known))
+    text = io.StringIO()
+    writer = csv.DictWriter(text, MANIFEST_COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(known[key] for key in sorted(known))
+    write_durably(path, text.getvalue().encode())
 
 
-def _commit(start: Mapping[str, Any]) -> str:
-    return (start["commit"] or "unknown") + ("+modified" if start["modified"] else "")
+def commits_of(provenance: Mapping[str, Any]) -> list[str]:
+    """The commits that a run was started or resumed at, each once."""
+    starts = provenance["starts"]
+    return list(
+        dict.fromkeys(
+            (start["commit"] or "unknown") + ("+modified" if start["modified"] else "")
+            for start in starts
+        )
+    )
 
 
 def _read_manifest(path: Path) -> dict[str, dict[str, str]]:

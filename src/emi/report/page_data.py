@@ -21,7 +21,7 @@ from emi.report.comparison import (
     welch,
 )
 from emi.report.first_reward import first_reward, median_first_reward
-from emi.report.load import NOT_SETTINGS, Run, load_run
+from emi.report.load import NOT_SETTINGS, Run, load_run, same_metrics
 from emi.report.page_encoding import evenly, quantised
 from emi.report.page_privacy import clean, private_words, public_config, public_starts
 from emi.report.paper_values import METHOD_ORDER, PAPER, TITLES, PaperValues, in_millions
@@ -99,14 +99,7 @@ def _shown_roots(roots: Sequence[Path]) -> list[str]:
 
 
 def _read(root: Path, directory: Path, shown_root: str) -> Found:
-    try:
-        run = load_run(directory)
-        _ = run.finished  # reads what a config of ours always has
-    except (OSError, KeyError, TypeError, ValueError) as error:
-        reason = " ".join(str(error).split())
-        raise ValueError(
-            f"{directory} cannot be read as a run ({reason}): repair it or leave it out"
-        ) from None
+    run = load_run(directory)
     private = private_words(run.provenance, run.config, str(directory.resolve()))
     # Part by part: none is a path, whatever stands before it.
     parts = (shown_root / directory.relative_to(root)).parts
@@ -187,7 +180,7 @@ def _split_repeats(label: str, members: list[Found], remarks: list[str]) -> list
     """One group; one per folder when a seed was run twice: repeats are not independent seeds."""
     kept: list[Found] = []
     for one in members:
-        if any(one.run.seed == o.run.seed and _same_metrics(one.run, o.run) for o in kept):
+        if any(one.run.seed == o.run.seed and same_metrics(one.run, o.run) for o in kept):
             remarks.append(f"{one.place} is a copy of a run that is shown.")
         else:
             kept.append(one)
@@ -212,12 +205,6 @@ def _split_repeats(label: str, members: list[Found], remarks: list[str]) -> list
 
 def _above(row: Sequence[Found]) -> tuple[str, ...]:
     return Path(row[0].place).parent.parts
-
-
-def _same_metrics(a: Run, b: Run) -> bool:
-    return a.metrics.keys() == b.metrics.keys() and all(
-        np.array_equal(a.metrics[name], b.metrics[name], equal_nan=True) for name in a.metrics
-    )
 
 
 def describe(groups: dict[str, list[Group]], remarks: list[str]) -> dict[str, Any]:
