@@ -62,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _complain(f"{reason}: mend that or choose another place", BAD_INPUT)
         if isinstance(error, OSError) and error.errno in _NO_ROOM:
             reason = f"cannot write: {os.strerror(error.errno).lower()}"
-            return _complain(f"{reason}: make room and run this again", FAILED)
+            return _complain(f"{reason}: mend that and run this again", FAILED)
         expected = _exit_code(error)
         if expected is None:
             return _complain(

@@ -260,7 +260,7 @@ def test_a_full_disk_leaves_the_manifest_whole(
     monkeypatch.setattr(os, "fsync", full)
     typed = ["collect", "ablation", "--runs", tmp_path / "runs", "--results", results]
     assert main(words(*typed)) == 1
-    sentence = "emi: cannot write: no space left on device: make room and run this again\n"
+    sentence = "emi: cannot write: no space left on device: mend that and run this again\n"
     assert capsys.readouterr().err == sentence
     assert (results / "MANIFEST.csv").read_text() == before
     assert [path.name for path in results.iterdir() if path.is_file()] == ["MANIFEST.csv"]

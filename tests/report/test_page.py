@@ -277,6 +277,11 @@ class TestGroups:
         (env,) = described(tmp_path)["envs"]
         assert [(g["label"], g["row"]["paper"]) for g in env["groups"]] == [("EMI (eta=0.5)", None)]
 
+    def test_what_changes_time_and_memory_alone_is_no_variant(self, tmp_path: Path) -> None:
+        write_run(tmp_path / "run", [1.0], typed=" --set trpo.slices=3")
+        (env,) = described(tmp_path)["envs"]
+        assert [(g["label"], g["row"]["paper"]) for g in env["groups"]] == [("EMI", 218.1)]
+
     def test_who_typed_what_is_so_anyway_ran_the_method_as_it_is(self, tmp_path: Path) -> None:
         write_run(tmp_path / "a", [1.0], typed=" --set eta=0.001")
         write_run(tmp_path / "b", [1.0], seed=1)

@@ -53,7 +53,8 @@ class Run:
     def changed(self) -> list[str]:
         """The settings that `--set` changed from those of the preset when it was started."""
         starts = self.provenance.get("starts") or [{}]
-        return _keys_after_set(str(starts[0].get("command") or ""))
+        typed = _keys_after_set(str(starts[0].get("command") or ""))
+        return [key for key in typed if key not in NOT_SETTINGS]
 
     def final_return(self, iterations: int = 1) -> float:
         """Mean of `return_mean` over the last iterations in which an episode ended, or NaN."""
