@@ -25,9 +25,9 @@ def ours(name: str, num_envs: int, threads: int) -> Train:
     """Our vector environment in closed loop: a linear policy reads every observation."""
     import gymnasium
 
-    from emi.envs import make_env
+    from emi.envs import make_vec
 
-    envs = make_env(name, num_envs, seed=0, threads=threads)
+    envs = make_vec(name, num_envs, seed=0, threads=threads)
     space = envs.single_action_space
     continuous = isinstance(space, gymnasium.spaces.Box)
     outputs = space.shape[0] if continuous else int(space.n)
@@ -49,9 +49,9 @@ def physics(name: str, num_envs: int, threads: int) -> Train:
     import mujoco
     from mujoco.rollout import Rollout
 
-    from emi.envs import make_env, swimmer_gather
+    from emi.envs import make_vec, swimmer_gather
 
-    envs: Any = make_env(name, num_envs, seed=0, threads=threads)
+    envs: Any = make_vec(name, num_envs, seed=0, threads=threads)
     envs.reset(seed=0)
     substeps = swimmer_gather.SUBSTEPS if name == "SwimmerGather" else 1
     model, start = envs.model, envs._state.copy()

@@ -43,8 +43,8 @@ class Cost(NamedTuple):
 def _work(
     env: str, method: str, threads: int, warm_up: int, iterations: int, found: Connection
 ) -> None:
-    from emi.experiment.config import resolve
-    from emi.experiment.train import Trainer
+    from emi.training.config import resolve
+    from emi.training.trainer import Trainer
 
     trainer = Trainer(resolve(env, method, threads=threads))
     seconds = []
@@ -71,7 +71,7 @@ def cost(env: str, method: str, threads: int, warm_up: int, iterations: int) -> 
 
 def cost_of_runs(env: str, method: str, threads: int, roots: list[Path]) -> Cost | None:
     """The same from finished runs below `roots` that had so many threads; None without any."""
-    from emi.experiment.config import resolve
+    from emi.training.config import resolve
 
     seconds = [
         step

@@ -34,7 +34,7 @@ def frames(seed: int = 0) -> np.ndarray:
 def ours(threads: int) -> Train:
     """`EMI.learn` on a batch as the trainer hands it over, one epoch."""
     from emi import EMI, EMIConfig
-    from emi.data import Rows, Stacks, Transitions
+    from emi.batch import Rows, Stacks, Transitions
 
     torch.set_num_threads(threads)
     index = np.arange(STEPS + 1)[:, None] + np.arange(4)

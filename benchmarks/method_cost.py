@@ -52,8 +52,8 @@ class MovingSquare(gymnasium.Env[Any, Any]):
 
 def trainer(env: str, method: str, overrides: Sequence[str], threads: int) -> Train:
     """Our trainer, paid for speed, so that the policy's update is a whole one."""
-    from emi.experiment.config import resolve
-    from emi.experiment.train import Trainer
+    from emi.training.config import resolve
+    from emi.training.trainer import Trainer
 
     gymnasium.register(IMAGES, entry_point=MovingSquare)
     made = Trainer(resolve(env, method, threads=threads, overrides=overrides))
@@ -84,7 +84,7 @@ def table(title: str, env: str, methods: Sequence[str], options: argparse.Namesp
 
 
 def main() -> None:
-    from emi.experiment.config import METHODS
+    from emi.training.config import METHODS
 
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--rounds", type=int, default=5)

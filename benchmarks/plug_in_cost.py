@@ -55,7 +55,7 @@ def ours(name: str, task: Task, threads: int) -> Train:
     import torch
 
     import emi
-    from emi.data import Rows
+    from emi.batch import Rows
 
     torch.set_num_threads(threads)
     method: emi.IntrinsicReward
@@ -86,7 +86,7 @@ def ours(name: str, task: Task, threads: int) -> Train:
                 Rows(pool, row[1:].reshape(-1)),
                 env=np.tile(np.arange(NUM_ENVS), STEPS),
             )
-            emi.learn_and_reward(method, batch)
+            emi.score_and_learn(method, batch)
 
     return train
 

@@ -41,8 +41,8 @@ class PaidForSpeed(gymnasium.Wrapper):
 
 def ours(method: str, *overrides: str, threads: int) -> Train:
     """Our trainer with the paper's preset."""
-    from emi.experiment.config import resolve
-    from emi.experiment.train import Trainer
+    from emi.training.config import resolve
+    from emi.training.trainer import Trainer
 
     config = resolve("SparseHalfCheetah", method, threads=threads, overrides=overrides)
     assert (config.steps_per_iteration, config.num_envs) == (BATCH, NUM_ENVS)
@@ -66,7 +66,7 @@ def sb3(*, own_physics: bool, cheap_critic: bool = False, threads: int) -> Train
 
     torch.set_num_threads(threads)
     if own_physics:
-        envs = emi.envs.make_env("SparseHalfCheetah", NUM_ENVS, threads=threads)
+        envs = emi.envs.make_vec("SparseHalfCheetah", NUM_ENVS, threads=threads)
         venv = as_sb3_vec_env(PaidForSpeedVector(envs))
     else:
         venv = DummyVecEnv(

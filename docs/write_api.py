@@ -25,10 +25,10 @@ each method has a [page of its own](methods).
 # The public names in the order a reader meets them; `undocumented` says which are missing.
 SECTIONS = {
     "Methods": ["emi.EMI", "emi.ICM", "emi.RND", "emi.EX2", "emi.SimHash", "emi.VIME"],
-    "The contract": ["emi.IntrinsicReward", "emi.Transitions", "emi.learn_and_reward"],
+    "The contract": ["emi.IntrinsicReward", "emi.Transitions", "emi.score_and_learn"],
     "Bonuses combined, standardised, diagnosed": [
-        "emi.Combined",
-        "emi.Standardised",
+        "emi.WeightedSum",
+        "emi.NormalizeObservation",
         "emi.diagnose",
         "emi.intrinsic.diagnosis.Diagnosis",
     ],
@@ -37,7 +37,7 @@ SECTIONS = {
         "emi.adapters.IntrinsicRewardVectorWrapper",
         "emi.adapters.linear",
     ],
-    "Training": ["emi.make_env", "emi.train", "emi.experiment.train.Report"],
+    "Training": ["emi.make_vec", "emi.train", "emi.training.trainer.Report"],
     "Settings of the methods": [
         "emi.EMIConfig",
         "emi.ICMConfig",
@@ -47,7 +47,7 @@ SECTIONS = {
         "emi.VIMEConfig",
     ],
     "Settings of a run": [
-        "emi.experiment.config.TrainConfig",
+        "emi.training.config.TrainConfig",
         "emi.agent.policy.PolicyConfig",
         "emi.agent.value.ValueConfig",
         "emi.agent.trpo.TRPOConfig",

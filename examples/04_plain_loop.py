@@ -94,7 +94,7 @@ for iteration in range(max(1, options.steps // (NUM_ENVS * LENGTH))):
         s_next.reshape(-1, obs_size),
         env=np.tile(np.arange(NUM_ENVS), LENGTH),
     )
-    paid, _ = emi.learn_and_reward(bonus, flat)
+    paid, _ = emi.score_and_learn(bonus, flat)
 
     # --- the bonus, 3 of 3: before returns and advantages are computed
     r = r + options.coefficient * paid.numpy().reshape(r.shape)

@@ -66,6 +66,6 @@ batch = emi.Transitions(
     obs[:, :-1].reshape(-1, 2), action.reshape(-1, 1), obs[:, 1:].reshape(-1, 2)
 )
 
-bonus, scalars = emi.learn_and_reward(method, batch)
+bonus, scalars = emi.score_and_learn(method, batch)
 print(f"first visit: {bonus.mean():.2f}, again: {method.reward(batch).mean():.2f}; {scalars}\n")
 print(emi.diagnose(method, batch))

@@ -79,7 +79,7 @@ def test_only_train_brings_agent_and_intrinsic_together() -> None:
     # An experiment of the paper may bring together what it likes.
     modules = [m for m in MODULES if room_of(m) != "paper"]
     both = {relative(m): m for m in modules if {"agent", "intrinsic"} <= imported_rooms(m)}
-    assert both.pop("experiment/train.py", None)
+    assert both.pop("training/trainer.py", None)
     for name, module in both.items():  # those that only say what a run is made of
         symbols = imported_symbols(module, ("emi.agent", "emi.intrinsic"))
         assert {s for s in symbols if not s.endswith("Config")} == set(), name

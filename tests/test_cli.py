@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from emi.cli import main
-from emi.experiment import run as run_module
-from emi.experiment.checkpoint import load_latest
-from emi.experiment.train import NotFiniteError
-from emi.experiment.watch import Episode
+from emi.runs import run as run_module
+from emi.runs.checkpoint import load_latest
+from emi.training.trainer import NotFiniteError
+from emi.runs.watch import Episode
 
 SMALL = ["--threads", "1", "--set", "steps_per_iteration=100", "num_envs=2"]
 
@@ -151,7 +151,7 @@ class TestBadInput:
         def refuse(*_: object) -> None:
             raise error
 
-        monkeypatch.setattr("emi.experiment.run_directory.require_free", refuse)
+        monkeypatch.setattr("emi.runs.run_directory.require_free", refuse)
         assert main(["train", "SparseHalfCheetah"]) == 2
         assert capsys.readouterr().err == f"emi: {sentence}mend that or choose another place\n"
 
@@ -161,7 +161,7 @@ class TestBadInput:
         def spoil(trainer: object) -> None:
             raise NotFiniteError("bonus became NaN in iteration 1")
 
-        monkeypatch.setattr("emi.experiment.train.Trainer.iterate", spoil)
+        monkeypatch.setattr("emi.training.trainer.Trainer.iterate", spoil)
         assert main(["train", "SparseHalfCheetah", *SMALL, "--steps", "200", "--out", "run"]) == 1
         assert capsys.readouterr().err == "emi: bonus became NaN in iteration 1\n"
         assert load_latest(Path("run/checkpoints")).iteration == 0
@@ -222,7 +222,7 @@ class TestTrain:
             asked.append((directory, out, seed, deterministic))
             return Episode(2.5, 7)
 
-        monkeypatch.setattr("emi.experiment.watch.watch", watch)
+        monkeypatch.setattr("emi.runs.watch.watch", watch)
         assert main(["watch", "d"]) == 0
         assert main(["watch", "d", "--seed", "3", "--deterministic", "--out", "a.gif"]) == 0
         assert asked == [

@@ -13,8 +13,8 @@ import pytest
 import torch
 from gymnasium.spaces import Box
 
-from emi.data import Transitions
-from emi.experiment.config import METHODS, resolve
+from emi.batch import Transitions
+from emi.training.config import METHODS, resolve
 from emi.intrinsic import make_intrinsic
 
 PAGES = sorted((Path(__file__).parents[1] / "docs" / "methods").glob("*.md"))

@@ -12,7 +12,8 @@ import torch
 from gymnasium.spaces import Box, Discrete
 from torch import nn
 
-from emi.nets import Activation, Pixels, is_image, load_optimizer, mlp, push_forward, trunk
+from emi.nets import Activation, Pixels, load_optimizer, mlp, push_forward, trunk
+from emi.spaces import is_image
 
 
 def generator() -> torch.Generator:

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 import emi
 from emi.adapters import IntrinsicRewardCallback, IntrinsicRewardVectorWrapper
-from emi.data import Transitions
+from emi.batch import Transitions
 
 OBSERVATIONS, ACTIONS = Box(-np.inf, np.inf, (4,), np.float32), Box(-1, 1, (2,), np.float32)
 IMAGES = Box(0, 255, (1, 36, 36), np.uint8)
@@ -38,7 +38,7 @@ METHODS: dict[str, Callable[[gymnasium.Space, gymnasium.Space], Any]] = {
     "simhash": lambda *s: emi.SimHash(*s),
     "ae-simhash": lambda *s: emi.SimHash(*s, AUTOENCODER),
     "vime": lambda *s: emi.VIME(*s, emi.VIMEConfig(updates=3, min_replay=8)),
-    "scaled": lambda *s: emi.Combined({"icm": (emi.ICM(*s), 1.0)}, scale=True),
+    "scaled": lambda *s: emi.WeightedSum({"icm": (emi.ICM(*s), 1.0)}, scale=True),
 }
 EACH = pytest.mark.parametrize("name", METHODS)
 
@@ -63,7 +63,7 @@ def test_a_rollout_is_read_and_never_written(name: str, space: Box) -> None:
     method, batch = METHODS[name](space, ACTIONS), batch_of(space, 32)
     kept = [np.array(column) for column in (batch.obs, batch.action, batch.next_obs)]
     for _ in range(2):
-        emi.learn_and_reward(method, batch)
+        emi.score_and_learn(method, batch)
     for column, before in zip((batch.obs, batch.action, batch.next_obs), kept, strict=True):
         np.testing.assert_array_equal(column, before)
 
@@ -74,7 +74,7 @@ def test_a_batch_of_one_transition_many_times_is_finite(name: str) -> None:
     method, one = METHODS[name](OBSERVATIONS, ACTIONS), batch_of(OBSERVATIONS, 1)
     batch = one[np.zeros(32, np.int64)]
     for _ in range(4):
-        bonus, _ = emi.learn_and_reward(method, batch)
+        bonus, _ = emi.score_and_learn(method, batch)
         assert torch.isfinite(bonus).all()
         if name != "scaled":  # whose scale is one for the batch as well: so is the bonus
             assert bonus.max() - bonus.min() < 1e-5
@@ -94,9 +94,9 @@ class Nothing(nn.Module):
 
 
 def test_a_bonus_that_was_always_zero_is_scaled_to_zero() -> None:
-    scaled = emi.Combined({"nothing": (Nothing(), 1.0)}, scale=True)
+    scaled = emi.WeightedSum({"nothing": (Nothing(), 1.0)}, scale=True)
     for seed in range(3):
-        bonus, scalars = emi.learn_and_reward(scaled, batch_of(OBSERVATIONS, 8, seed))
+        bonus, scalars = emi.score_and_learn(scaled, batch_of(OBSERVATIONS, 8, seed))
         assert bonus.tolist() == [0.0] * 8
         assert scalars["combined/nothing_scale"] == 0.0
 
@@ -104,9 +104,9 @@ def test_a_bonus_that_was_always_zero_is_scaled_to_zero() -> None:
 def test_scaling_keeps_the_decline_of_a_bonus() -> None:
     """To divide each batch by its own largest bonus would pay the well known for ever."""
     config = emi.RNDConfig(features=16, hidden=(16,), learning_rate=1e-2)
-    scaled = emi.Combined({"rnd": (emi.RND(OBSERVATIONS, ACTIONS, config), 1.0)}, scale=True)
+    scaled = emi.WeightedSum({"rnd": (emi.RND(OBSERVATIONS, ACTIONS, config), 1.0)}, scale=True)
     batch = batch_of(OBSERVATIONS, 64)
-    paid = [emi.learn_and_reward(scaled, batch)[0].mean().item() for _ in range(20)]
+    paid = [emi.score_and_learn(scaled, batch)[0].mean().item() for _ in range(20)]
     assert paid[-1] < 0.1 * paid[0]
 
 

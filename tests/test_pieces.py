@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from emi.data import Rows, in_pieces, pieces
+from emi.batch import Rows, in_pieces, pieces
 
 
 def test_columns_are_cut_at_the_same_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("emi.data.PIECE_ENTRIES", 12)
+    monkeypatch.setattr("emi.batch.PIECE_ENTRIES", 12)
     wide, narrow = np.arange(35).reshape(7, 5), torch.arange(7)
     parts = list(pieces(wide, narrow, device="cpu"))
     assert [len(a) for a, _ in parts] == [2, 2, 2, 1]  # two rows of five entries fit into twelve
@@ -19,7 +19,7 @@ def test_columns_are_cut_at_the_same_rows(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_row_larger_than_a_piece_is_a_piece(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("emi.data.PIECE_ENTRIES", 3)
+    monkeypatch.setattr("emi.batch.PIECE_ENTRIES", 3)
     assert [len(part) for (part,) in pieces(np.zeros((2, 4)), device="cpu")] == [1, 1]
 
 
@@ -32,7 +32,7 @@ def test_small_rows_come_by_the_thousand_and_stacks_of_frames_by_the_hundred() -
 
 
 def test_a_function_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("emi.data.PIECE_ROWS", 2)
+    monkeypatch.setattr("emi.batch.PIECE_ROWS", 2)
     out = in_pieces(lambda a, b: a + b, "cpu", torch.arange(5.0), np.ones(5, np.float32))
     assert out.tolist() == [1, 2, 3, 4, 5]
     weight = torch.ones(1, requires_grad=True)

@@ -16,7 +16,7 @@ SNIPPETS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 
 
 def test_the_bonus_in_six_lines() -> None:
-    envs = emi.make_env("SparseHalfCheetah", num_envs=2)
+    envs = emi.make_vec("SparseHalfCheetah", num_envs=2)
     rng = np.random.default_rng(0)
     obs, next_obs = rng.normal(size=(2, 8, 20)).astype(np.float32)
     action = rng.uniform(-1, 1, (8, 6)).astype(np.float32)

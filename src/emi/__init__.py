@@ -1,89 +1,33 @@
-"""Exploration with Mutual Information: intrinsic rewards for agents that get no reward."""
+"""Exploration with Mutual Information: intrinsic rewards for agents that get no reward.
 
-from __future__ import annotations
+The public names are written once, in `__init__.pyi`, where type checkers read them. They are
+imported when they are first used: PyTorch takes seconds, and `emi --help` must not wait for it.
+"""
 
+import ast
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
-from emi.envs import make_env  # also registers our worlds with Gymnasium
-
-if TYPE_CHECKING:
-    from emi.data import Transitions
-    from emi.experiment.train import train
-    from emi.intrinsic import (
-        EMI,
-        EX2,
-        ICM,
-        RND,
-        VIME,
-        Combined,
-        EMIConfig,
-        EX2Config,
-        ICMConfig,
-        IntrinsicReward,
-        RNDConfig,
-        SimHash,
-        SimHashConfig,
-        Standardised,
-        VIMEConfig,
-        learn_and_reward,
-    )
-    from emi.intrinsic.diagnosis import diagnose
+import emi.envs  # noqa: F401 - registers our environments with Gymnasium
 
 __version__ = "0.1.0"
-__all__ = [
-    "EMI",
-    "EX2",
-    "ICM",
-    "RND",
-    "VIME",
-    "Combined",
-    "EMIConfig",
-    "EX2Config",
-    "ICMConfig",
-    "IntrinsicReward",
-    "RNDConfig",
-    "SimHash",
-    "SimHashConfig",
-    "Standardised",
-    "Transitions",
-    "VIMEConfig",
-    "diagnose",
-    "learn_and_reward",
-    "make_env",
-    "train",
-]
 
+_STUB = ast.parse(Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
 _HOMES = {
-    "Transitions": "emi.data",
-    "diagnose": "emi.intrinsic.diagnosis",
-    "train": "emi.experiment.train",
-    **dict.fromkeys(
-        [
-            "EMI",
-            "EX2",
-            "ICM",
-            "RND",
-            "VIME",
-            "Combined",
-            "EMIConfig",
-            "EX2Config",
-            "ICMConfig",
-            "IntrinsicReward",
-            "RNDConfig",
-            "SimHash",
-            "SimHashConfig",
-            "Standardised",
-            "VIMEConfig",
-            "learn_and_reward",
-        ],
-        "emi.intrinsic",
-    ),
+    alias.name: node.module
+    for node in _STUB.body
+    if isinstance(node, ast.ImportFrom) and node.module is not None
+    for alias in node.names
 }
+__all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> Any:
-    # PyTorch takes seconds to import; the command line's help should not wait for it.
     if name in _HOMES:
         return getattr(import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'emi' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]

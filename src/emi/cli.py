@@ -13,28 +13,25 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from emi.errors import BAD_INPUT, FAILED, UserError
 
 if TYPE_CHECKING:
-    from emi.experiment.config import TrainConfig
-    from emi.experiment.run import Outcome
+    from emi.runs.run import Outcome
+    from emi.training.config import TrainConfig
 
-FAILED, BAD_INPUT = 1, 2
 # What a path that was typed can be, wherever it is used. A file that is not there is not among
 # them: commands ask for theirs, and one of ours that is missing is a bug.
 _OF_PATHS = (PermissionError, NotADirectoryError, IsADirectoryError, FileExistsError)
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 
 
-class BadInputError(Exception):
-    """One sentence about what was typed."""
-
-
 class _Parser(argparse.ArgumentParser):
     """argparse that complains in one sentence: `error` is the hook it has for that."""
 
     def error(self, message: str) -> NoReturn:
-        raise BadInputError(f"{message}: see '{self.prog} --help'")
+        raise UserError(f"{message}: see '{self.prog} --help'")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -57,46 +54,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         if os.environ.get("EMI_TRACEBACK"):
             raise
+        if isinstance(error, UserError):
+            return _complain(str(error), error.exit_code)
         if isinstance(error, _OF_PATHS) and error.filename is not None:
             reason = f"{error.filename}: {(error.strerror or 'cannot be used').lower()}"
-            return _complain(f"{reason}: mend that or choose another place", BAD_INPUT)
+            return _complain(f"{reason}: fix that or choose another place", BAD_INPUT)
         if isinstance(error, OSError) and error.errno in _NO_ROOM:
             reason = f"cannot write: {os.strerror(error.errno).lower()}"
-            return _complain(f"{reason}: mend that and run this again", FAILED)
-        expected = _exit_code(error)
-        if expected is None:
-            return _complain(
-                f"this is a bug in emi: {type(error).__name__}: {error}"
-                " (set EMI_TRACEBACK=1 to see where)",
-                FAILED,
-            )
-        return _complain(str(error), expected)
+            return _complain(f"{reason}: fix that and run this again", FAILED)
+        return _complain(
+            f"this is a bug in emi: {type(error).__name__}: {error}"
+            " (set EMI_TRACEBACK=1 to see where)",
+            FAILED,
+        )
 
 
 def _complain(sentence: str, code: int) -> int:
     print(f"emi: {' '.join(sentence.split())}", file=sys.stderr)
     return code
-
-
-def _exit_code(error: Exception) -> int | None:
-    """The exit code of an error whose message is meant for the user; None for any other."""
-    if isinstance(error, BadInputError):
-        return BAD_INPUT
-    if "emi.experiment.config" not in sys.modules:
-        return None
-    from emi.data import NotFiniteError
-    from emi.experiment.checkpoint import CheckpointError
-    from emi.experiment.config import ConfigError
-    from emi.experiment.metrics_file import MetricsError
-    from emi.experiment.run import RunError
-    from emi.experiment.run_directory import RunDirectoryError
-    from emi.experiment.watch import WatchError
-
-    if isinstance(error, ConfigError | RunDirectoryError):
-        return BAD_INPUT
-    if isinstance(error, CheckpointError | MetricsError | RunError | NotFiniteError | WatchError):
-        return FAILED
-    return None
 
 
 def _run(words: list[str]) -> int:
@@ -105,7 +80,7 @@ def _run(words: list[str]) -> int:
         parser.print_help()
         return 0
     if not words[0].startswith("-") and words[0] not in commands:
-        raise BadInputError(f"unknown command {words[0]!r}{_suggest(words[0], list(commands))}")
+        raise UserError(f"unknown command {words[0]!r}{_suggest(words[0], list(commands))}")
     try:
         args, unknown = parser.parse_known_args(words)
     except SystemExit as done:  # --help and --version have printed and want to leave
@@ -113,11 +88,11 @@ def _run(words: list[str]) -> int:
     if unknown:
         word = next((w for w in unknown if w.startswith("-")), None)
         if word is None:
-            raise BadInputError(f"unexpected word {unknown[0]!r}: see 'emi {words[0]} --help'")
+            raise UserError(f"unexpected word {unknown[0]!r}: see 'emi {words[0]} --help'")
         flags = _flags(commands[args.command] if args.command else parser)
-        raise BadInputError(f"unknown option {word!r}{_suggest(word.partition('=')[0], flags)}")
+        raise UserError(f"unknown option {word!r}{_suggest(word.partition('=')[0], flags)}")
     if args.command is None:
-        raise BadInputError("which command? see 'emi --help'")
+        raise UserError("which command? see 'emi --help'")
     args.typed = ["emi", *words]
     handler: Callable[[argparse.Namespace], int] = args.handler
     return handler(args)
@@ -151,17 +126,24 @@ def _parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentPars
         return made
 
     train = command("train", "train an agent; the paper's settings are the defaults", _train)
-    train.add_argument("env", metavar="ENV", help="environment, one of 'emi envs'")
-    train.add_argument("--method", default="emi", help="one of 'emi methods' (default: emi)")
-    train.add_argument("--seed", type=_whole, default=0, metavar="N")
+    train.add_argument("env", metavar="ENV", nargs="?", help="environment, one of 'emi envs'")
+    train.add_argument(
+        "--method",
+        metavar="NAME",
+        help="one of 'emi methods', or your own as package.module:Class (default: emi)",
+    )
+    train.add_argument(
+        "--config", type=Path, metavar="FILE", help="JSON of settings, as --print-config shows them"
+    )
+    train.add_argument("--seed", type=_whole, metavar="N", help="default: 0")
     train.add_argument("--out", type=Path, metavar="DIR", help="default: runs/ENV-METHOD-seedN")
     train.add_argument("--threads", type=_whole, metavar="N", help="default: all cores")
-    train.add_argument("--device", default="cpu", help="cpu or cuda (default: cpu)")
+    train.add_argument("--device", help="cpu or cuda (default: cpu)")
     _add_settings(train)
-    train.add_argument("--resume", action="store_true", help="go on if this very run was begun")
+    train.add_argument("--resume", action="store_true", help="resume if this run was begun")
     train.add_argument("--print-config", action="store_true", help="print the config and stop")
 
-    resume = command("resume", "go on with a run that was stopped", _resume)
+    resume = command("resume", "resume a run that was stopped", _resume)
     resume.add_argument("dir", type=Path, metavar="DIR")
 
     watch = command("watch", "make a video of one episode of a trained agent", _watch)
@@ -275,38 +257,56 @@ def _version() -> str:
 
 
 def _train(args: argparse.Namespace) -> int:
-    import json
+    from emi.runs.run_directory import RunDirectory, config_bytes, default_path
+    from emi.training.presets import resolve
 
-    from emi.experiment import config as configs
-    from emi.experiment.run_directory import RunDirectory, default_path
-
-    config = configs.resolve(
-        args.env,
-        args.method,
-        steps=args.steps,
-        seed=args.seed,
-        threads=args.threads,
-        device=args.device,
-        overrides=args.settings,
-    )
+    stored = _read_settings(args.config) if args.config is not None else {}
+    for name in ("env", "method"):
+        given, in_file = getattr(args, name), stored.pop(name, None)
+        if None not in (given, in_file) and given != in_file:
+            raise UserError(f"{args.config} is of the {name} {in_file!r}, not {given!r}")
+        setattr(args, name, given or in_file)
+    if args.env is None:
+        raise UserError("which environment? see 'emi envs'")
+    options = {
+        key: getattr(args, key)
+        for key in ("steps", "seed", "threads", "device")
+        if getattr(args, key) is not None
+    }
+    config = resolve(args.env, args.method or "emi", {**stored, **options}, args.settings)
     if args.print_config:
-        print(json.dumps(configs.to_dict(config), indent=2))
+        print(config_bytes(config).decode(), end="")
         return 0
     out = args.out or default_path(config)
     resume = args.resume and RunDirectory(out).config.exists()
     return _finish(_run_in(config, out, resume, args.typed))
 
 
+def _read_settings(path: Path) -> dict[str, Any]:
+    """The settings in a JSON file: a whole config, or a part of one."""
+    import json
+
+    try:
+        settings = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise UserError(f"there is no {path}: give --config a JSON file of settings") from None
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path} is not JSON: {error}") from None
+    if not isinstance(settings, dict):
+        raise UserError(f"{path} must hold a JSON object of settings")
+    return settings
+
+
 def _resume(args: argparse.Namespace) -> int:
-    from emi.experiment.run_directory import RunDirectory, read_config
+    from emi.runs.run_directory import RunDirectory, read_config
 
     config = read_config(RunDirectory(args.dir))
     return _finish(_run_in(config, args.dir, True, args.typed))
 
 
 def _run_in(config: "TrainConfig", out: Path, resume: bool, typed: list[str]) -> "Outcome":
-    from emi.experiment.progress import choose_progress
-    from emi.experiment.run import run
+    from emi.runs.progress import choose_progress
+    from emi.runs.run import run
 
     return run(config, out, resume=resume, progress=choose_progress(), command=typed)
 
@@ -318,13 +318,13 @@ def _finish(outcome: "Outcome") -> int:
     assert outcome.stopped_by is not None, "a run ends complete or by a signal"
     return _complain(
         f"stopped at iteration {outcome.iteration} of {outcome.iterations}:"
-        f" go on with: {outcome.directory.resume_command}",
+        f" resume with: {outcome.directory.resume_command}",
         128 + outcome.stopped_by,
     )
 
 
 def _watch(args: argparse.Namespace) -> int:
-    from emi.experiment.watch import watch
+    from emi.runs.watch import watch
 
     out = args.out or args.dir / "watch.mp4"
     episode = watch(args.dir, out, seed=args.seed, deterministic=args.deterministic)
@@ -333,7 +333,7 @@ def _watch(args: argparse.Namespace) -> int:
 
 
 def _sweep(args: argparse.Namespace) -> int:
-    from emi.experiment.sweep import (
+    from emi.sweeps.sweep import (
         check_engine,
         dry_run,
         parse_seeds,
@@ -348,9 +348,8 @@ def _sweep(args: argparse.Namespace) -> int:
         args.envs,
         [name for name in args.methods.split(",") if name],
         parse_seeds(args.seeds),
-        steps=args.steps,
-        threads=args.threads,
-        overrides=args.settings,
+        {"threads": args.threads} | ({} if args.steps is None else {"steps": args.steps}),
+        args.settings,
     )
     if args.dry_run:
         return dry_run(cells)
@@ -361,33 +360,34 @@ def _sweep(args: argparse.Namespace) -> int:
 
 def _report(args: argparse.Namespace) -> int:
     try:
-        from emi.report.page import write_page
+        from emi.report.page.html import write_page
     except ModuleNotFoundError as error:
-        raise BadInputError(
+        raise UserError(
             f"emi report needs {error.name}: install it with pip install 'emi-rl[report]'"
         ) from None
-    try:
-        out = write_page(args.dirs, args.out)
-    except (ValueError, OSError) as error:
-        raise BadInputError(str(error)) from None
+    out = write_page(args.dirs, args.out)
     print(f"{out}: {out.stat().st_size / 1e6:.1f} MB, open it in a browser")
     return 0
 
 
 def _doctor(args: argparse.Namespace) -> int:
-    from emi.experiment.doctor import examine, examine_bonus, report
+    if args.bonus is not None:
+        from emi.runs.bonus_check import check_bonus
 
-    return report(examine()) if args.bonus is None else examine_bonus(args.bonus)
+        return check_bonus(args.bonus)
+    from emi.runs.doctor import examine, report
+
+    return report(examine())
 
 
 def _paper(args: argparse.Namespace) -> int:
-    from emi.experiment.sweep import parse_seeds
+    from emi.sweeps.sweep import parse_seeds
 
     try:
-        from emi.paper import commands
-        from emi.paper.experiment import Budget
+        from emi.reproduction import commands
+        from emi.reproduction.experiment import Budget
     except ModuleNotFoundError as error:
-        raise BadInputError(
+        raise UserError(
             f"emi paper needs {error.name}: install it with pip install 'emi-rl[all]'"
         ) from None
     try:
@@ -410,19 +410,19 @@ def _paper(args: argparse.Namespace) -> int:
             args.names, out, budget, args.results, words=args.typed, missing=args.missing
         )
     except ValueError as error:
-        raise BadInputError(str(error)) from None
+        raise UserError(str(error)) from None
 
 
 def _envs(args: argparse.Namespace) -> int:
-    from emi.envs import ENVIRONMENTS, FAMILIES
+    from emi.envs.table import ENVIRONMENTS, FAMILIES
 
-    return _list(ENVIRONMENTS | FAMILIES)
+    return _list({name: entry.about for name, entry in ENVIRONMENTS.items()} | FAMILIES)
 
 
 def _methods(args: argparse.Namespace) -> int:
-    from emi.experiment.config import METHODS
+    from emi.intrinsic.table import METHODS
 
-    return _list({name: method.about for name, method in METHODS.items()})
+    return _list({name: f"{entry.title}: {entry.about}" for name, entry in METHODS.items()})
 
 
 def _list(names: dict[str, str]) -> int:

@@ -13,11 +13,13 @@ from itertools import pairwise
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import gymnasium
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils import skip_init
+
+from emi.errors import UserError
+from emi.spaces import is_image, require_box
 
 Activation = Literal["tanh", "relu", "elu", "leaky_relu"]
 M = TypeVar("M", nn.Linear, nn.Conv2d)
@@ -62,15 +64,6 @@ def mlp(
     for inputs, outputs in pairwise(sizes):
         layers += [linear(inputs, outputs, generator, init=init), _ACTIVATIONS[activation]()]
     return nn.Sequential(*(layers if activate_last else layers[:-1]))
-
-
-def is_image(space: gymnasium.Space) -> bool:
-    """An image is a uint8 `Box` with two axes, or with three of which one is the channels'."""
-    return (
-        isinstance(space, gymnasium.spaces.Box)
-        and space.dtype == np.uint8
-        and len(space.shape) in (2, 3)
-    )
 
 
 class Pixels(nn.Module):
@@ -146,7 +139,7 @@ def convolutions(
     for layer in reversed(layers):
         smallest = layer.smallest_input(smallest)
     if min(height, width) < smallest:
-        raise ValueError(
+        raise UserError(
             f"images must be at least {smallest}×{smallest} for the convolutions, "
             f"got {pixels.height}×{pixels.width}"
         )
@@ -178,11 +171,10 @@ def trunk(
 
     With no hidden layers a vector passes as it is.
     """
-    if not isinstance(space, gymnasium.spaces.Box):
-        raise ValueError(f"observations must be a Box (vectors, or uint8 images), got {space}")
-    if is_image(space):
-        return conv_trunk(Pixels(space.shape, newest_frame=newest_frame), generator)
-    sizes = [math.prod(space.shape), *hidden]
+    box = require_box(space)
+    if is_image(box):
+        return conv_trunk(Pixels(box.shape, newest_frame=newest_frame), generator)
+    sizes = [math.prod(box.shape), *hidden]
     layers = mlp(sizes, activation, generator, activate_last=True)
     return nn.Sequential(Flat(), *layers), sizes[-1]
 
@@ -231,6 +223,16 @@ def _slope(activation: nn.Module, y: Tensor) -> Tensor:
         case nn.LeakyReLU(negative_slope=slope):
             return torch.where(y > 0, 1.0, slope)
     raise TypeError(f"no derivative is known for {activation}")
+
+
+def reads_as_vectors(module: nn.Module, observation_space: gymnasium.Space) -> bool:
+    """Would a module of ours read the bytes of these images as the entries of a vector?"""
+    if not is_image(observation_space):
+        return False
+    flat, pixels = (
+        any(isinstance(part, kind) for part in module.modules()) for kind in (Flat, Pixels)
+    )
+    return flat and not pixels
 
 
 def load_optimizer(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:

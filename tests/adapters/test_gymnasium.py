@@ -24,12 +24,13 @@ from oracle import OracleVectorEnv
 from torch import Tensor, nn
 
 from emi.adapters import IntrinsicRewardVectorWrapper, linear
-from emi.data import NotFiniteError, Transitions
-from emi.experiment.checkpoint import load_latest, save
+from emi.batch import Transitions
+from emi.errors import NotFiniteError
+from emi.runs.checkpoint import load_latest, save
 from emi.intrinsic import (
     EMI,
     RND,
-    Combined,
+    WeightedSum,
     EMIConfig,
     IntrinsicReward,
     RNDConfig,
@@ -169,7 +170,7 @@ def test_a_scaled_bonus_is_as_large_at_its_beginning_as_later(num_envs: int) -> 
     """Before the first learning there is no scale but a step's own: the bonus would be about 1."""
     inner = gymnasium.make_vec("MountainCarContinuous-v0", num_envs, vectorization_mode="sync")
     spaces = inner.single_observation_space, inner.single_action_space
-    method = Combined({"emi": (EMI(*spaces, EMIConfig(minibatch=32)), 1.0)}, scale=True)
+    method = WeightedSum({"emi": (EMI(*spaces, EMIConfig(minibatch=32)), 1.0)}, scale=True)
     envs = wrapped(inner, method, learn_every=64, taught=False)
     envs.action_space.seed(0)
     envs.reset(seed=0)
@@ -419,7 +420,7 @@ def sum_of(space: Box, actions: gymnasium.Space, seed: int) -> Any:
         "rnd": (RND(space, actions, small, seed), 0.5),
         "diverse": (EMI(space, actions, EMIConfig(reward="diversity", minibatch=8), seed), 1.0),
     }
-    return Combined(parts, scale=True)
+    return WeightedSum(parts, scale=True)
 
 
 @MODES

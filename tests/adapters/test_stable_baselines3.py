@@ -28,7 +28,8 @@ from stable_baselines3.common.vec_env import (
 from torch import Tensor, nn
 
 from emi.adapters.stable_baselines3 import IntrinsicRewardCallback
-from emi.data import Array, NotFiniteError, Transitions, as_tensor
+from emi.batch import Array, Transitions, as_tensor
+from emi.errors import NotFiniteError
 from emi.intrinsic import EMI, RND, EMIConfig, RNDConfig
 
 PAGE = Path(__file__).parents[2] / "docs" / "adapters" / "stable_baselines3.md"

@@ -54,12 +54,12 @@ class Noise(gymnasium.Env):
         return self._obs(), 0.0, self.t == 5, False, {}
 
 
-def combined(*spaces: gymnasium.Space) -> emi.Combined:
-    return emi.Combined({"emi": (METHODS["`EMI`"](*spaces), 1.0)}, scale=True)
+def combined(*spaces: gymnasium.Space) -> emi.WeightedSum:
+    return emi.WeightedSum({"emi": (METHODS["`EMI`"](*spaces), 1.0)}, scale=True)
 
 
-def standardised(observations: gymnasium.Space, actions: gymnasium.Space) -> emi.Standardised:
-    return emi.Standardised(METHODS["`EMI`"](observations, actions), observations)
+def standardised(observations: gymnasium.Space, actions: gymnasium.Space) -> emi.NormalizeObservation:
+    return emi.NormalizeObservation(METHODS["`EMI`"](observations, actions), observations)
 
 
 # As a user builds them, but for sizes: nets and trainings are small.
@@ -81,8 +81,8 @@ METHODS: dict[str, Callable[..., Any]] = {
         ),
     ),
     "`VIME`": lambda *s: emi.VIME(*s, emi.VIMEConfig(updates=1, min_replay=2)),
-    "`Combined`": combined,
-    "`Standardised`": standardised,
+    "`WeightedSum`": combined,
+    "`NormalizeObservation`": standardised,
 }
 
 
@@ -90,7 +90,7 @@ def in_a_loop(method: Any, spaces: tuple[Box, gymnasium.Space]) -> float:
     obs, after = (np.stack([spaces[0].sample() for _ in range(STEPS)]) for _ in range(2))
     action = np.stack([spaces[1].sample() for _ in range(STEPS)])
     for _ in range(2):
-        bonus, scalars = emi.learn_and_reward(method, emi.Transitions(obs, action, after))
+        bonus, scalars = emi.score_and_learn(method, emi.Transitions(obs, action, after))
         assert scalars
     assert bonus.shape == (STEPS,)
     return float(bonus.abs().mean())
@@ -140,7 +140,7 @@ def in_sb3(kind: type[Any]) -> Callable[[Any, tuple[Box, gymnasium.Space]], floa
 
 
 TRAINERS: dict[str, Callable[[Any, tuple[Box, gymnasium.Space]], float]] = {
-    "`learn_and_reward`, your loop": in_a_loop,
+    "`score_and_learn`, your loop": in_a_loop,
     "`IntrinsicRewardVectorWrapper`": in_the_wrapper,
     **{
         f"`IntrinsicRewardCallback`, {kind.__name__}": in_sb3(kind)
@@ -183,7 +183,7 @@ def test_the_table_has_every_method_and_every_trainer() -> None:
 @pytest.mark.parametrize("name", METHODS)
 def test_a_method(name: str) -> None:
     """In every trainer of the first kinds, on every kind of spaces."""
-    trainers = ("`learn_and_reward`, your loop", "`IntrinsicRewardVectorWrapper`")
+    trainers = ("`score_and_learn`, your loop", "`IntrinsicRewardVectorWrapper`")
     for cell, mark in zip(CELLS, MARKS[name], strict=True):
         if not mark:
             with pytest.raises(ValueError, match="needs vectors"):

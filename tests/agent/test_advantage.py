@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from emi.agent.advantage import gae, standardise, successor_values
-from emi.data import FloatArray, IntArray, Rollout, Rows
+from emi.agent.rollout import Rollout
+from emi.batch import FloatArray, IntArray, Rows
 
 
 def grid(*rows: list[float]) -> FloatArray:

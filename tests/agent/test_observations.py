@@ -7,7 +7,7 @@ import pytest
 from gymnasium.spaces import Box
 
 from emi.agent.observations import ArrayKeeper, StackKeeper, make_keeper
-from emi.data import Stacks
+from emi.batch import Stacks
 
 IMAGE = Box(0, 255, (4, 6, 5), np.uint8)
 

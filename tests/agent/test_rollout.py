@@ -10,7 +10,7 @@ from oracle import OracleVectorEnv
 
 from emi.agent.policy import PolicyConfig, make_policy
 from emi.agent.rollout import collect
-from emi.data import Rollout
+from emi.agent.rollout import Rollout
 
 
 def run(mode: AutoresetMode, steps: int, num_envs: int = 7, seed: int = 0) -> Rollout:

@@ -23,7 +23,7 @@ from emi.agent.trpo import (
     trpo_step,
     unflatten,
 )
-from emi.data import Rows
+from emi.batch import Rows
 
 OBS = Box(-np.inf, np.inf, (3,))
 ACTIONS = {"gaussian": Box(-1, 1, (2,)), "categorical": Discrete(3)}

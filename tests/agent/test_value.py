@@ -16,7 +16,7 @@ from emi.agent.value import (
     features,
     make_value,
 )
-from emi.data import Rows
+from emi.batch import Rows
 
 VECTOR = Box(-np.inf, np.inf, (2,))
 IMAGE = Box(0, 255, (52, 52), np.uint8)

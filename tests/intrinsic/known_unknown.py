@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 from gymnasium.spaces import Box, Discrete, Space
 
-from emi.data import Transitions
+from emi.batch import Transitions
 
 SIDE = 36  # the smallest image that all methods take
 VECTOR = Box(-np.inf, np.inf, (4,))

@@ -13,8 +13,8 @@ import torch
 from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
 from known_unknown import CONTINUOUS, DISCRETE, IMAGE, VECTOR, WORLDS, Kind, auc, transitions
 
-from emi.data import Rows, Transitions
-from emi.experiment.checkpoint import load_latest, save
+from emi.batch import Rows, Transitions
+from emi.runs.checkpoint import load_latest, save
 from emi.intrinsic import (
     EMIConfig,
     EX2Config,
@@ -24,7 +24,7 @@ from emi.intrinsic import (
     RNDConfig,
     SimHashConfig,
     VIMEConfig,
-    learn_and_reward,
+    score_and_learn,
     make_intrinsic,
 )
 
@@ -139,7 +139,7 @@ def test_bonuses_are_finite_and_scoring_changes_nothing(method: str, world: str)
 def test_one_transition_is_a_batch(method: str, world: str) -> None:
     made, one = make(method, world), visit(world, 1, 0)
     for _ in range(3):
-        bonus, scalars = learn_and_reward(made, one)
+        bonus, scalars = score_and_learn(made, one)
         assert bonus.shape == (1,)
         assert torch.isfinite(bonus).all()
         assert scalars
@@ -159,7 +159,7 @@ def test_scalars_keep_their_names(method: str, world: str) -> None:
 def advantage(made: Method, world: str, seed: int, kind: Kind = "unknown") -> float:
     """AUC of the unknown over the known in one batch, scored in the order of the method."""
     parts = visit(world, 140, seed), visit(world, 20, seed + 1, kind)
-    bonus, _ = learn_and_reward(made, joined(*parts))
+    bonus, _ = score_and_learn(made, joined(*parts))
     return auc(bonus.numpy(), np.arange(len(bonus)) >= len(parts[0]))
 
 
@@ -193,7 +193,7 @@ def test_the_whole_state_round_trips(method: str, world: str, tmp_path: Any) -> 
     assert_same(state_of(first), state_of(second))
     for k in range(2):
         more = visit(world, 250, 30 + k, "unknown")
-        ours, theirs = learn_and_reward(first, more), learn_and_reward(second, more)
+        ours, theirs = score_and_learn(first, more), score_and_learn(second, more)
         assert torch.equal(ours[0], theirs[0])
         assert ours[1] == theirs[1]
     assert_same(state_of(first), state_of(second))
@@ -248,7 +248,7 @@ def test_pieces_make_no_difference(
 ) -> None:
     made, batch = taught(method, world, batches=2), visit(world, 50, 4)
     whole = made.reward(batch)
-    monkeypatch.setattr("emi.data.PIECE_ROWS", 16)
+    monkeypatch.setattr("emi.batch.PIECE_ROWS", 16)
     torch.testing.assert_close(made.reward(batch), whole, rtol=1e-4, atol=1e-5)
 
 
@@ -291,7 +291,7 @@ def test_observations_of_any_shape_and_actions_that_start_anywhere(method: str) 
     obs, next_obs = rng.normal(size=(2, 40, 2, 3)).astype(np.float32)
     made = make_intrinsic(shape, Discrete(3, start=-1), METHODS[method])
     batch = Transitions(obs, rng.integers(-1, 2, 40), next_obs)
-    bonus, _ = learn_and_reward(made, batch)
+    bonus, _ = score_and_learn(made, batch)
     assert bonus.shape == (40,)
     assert torch.isfinite(bonus).all()
 
@@ -305,6 +305,6 @@ def test_an_action_that_cannot_move_is_no_obstacle(method: str) -> None:
     action = np.stack([np.full(40, 0.5), rng.uniform(-1, 1, 40)], 1).astype(np.float32)
     made = make_intrinsic(Box(-np.inf, np.inf, (3,)), actions, METHODS[method])
     for _ in range(2):
-        bonus, scalars = learn_and_reward(made, Transitions(obs, action, next_obs))
+        bonus, scalars = score_and_learn(made, Transitions(obs, action, next_obs))
         assert torch.isfinite(bonus).all()
         assert np.isfinite([*scalars.values()]).all()

@@ -11,8 +11,8 @@ import pytest
 import torch
 from gymnasium.spaces import Box, Dict, Discrete, Space
 
-from emi.data import Rows, Transitions
-from emi.intrinsic import EMI, EMIConfig, learn_and_reward
+from emi.batch import Rows, Transitions
+from emi.intrinsic import EMI, EMIConfig, score_and_learn
 from emi.intrinsic.emi import crowding, diversity, prediction_error
 
 VECTOR = Box(-np.inf, np.inf, (4,))
@@ -256,7 +256,7 @@ def test_only_the_newest_frame_of_an_image_counts() -> None:
 def test_scoring_in_pieces_is_scoring_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     emi, data = EMI(VECTOR, CONTINUOUS), batch(VECTOR, CONTINUOUS, 21)
     whole = emi.reward(data)
-    monkeypatch.setattr("emi.data.PIECE_ROWS", 8)
+    monkeypatch.setattr("emi.batch.PIECE_ROWS", 8)
     torch.testing.assert_close(emi.reward(data), whole)
 
 
@@ -285,7 +285,7 @@ def test_surprise_is_scored_before_learning_and_diversity_after() -> None:
     for kind in ("prediction_error", "diversity"):
         config = EMIConfig(reward=kind, minibatch=16)  # type: ignore[arg-type]
         emi, twin = EMI(VECTOR, CONTINUOUS, config), EMI(VECTOR, CONTINUOUS, config)
-        bonus, scalars = learn_and_reward(emi, data)
+        bonus, scalars = score_and_learn(emi, data)
         if kind == "prediction_error":
             assert torch.equal(bonus, twin.reward(data))
             assert scalars == twin.learn(data)

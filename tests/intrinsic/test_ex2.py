@@ -12,7 +12,7 @@ import torch
 from gymnasium.spaces import Box, Dict, Discrete
 from torch import Tensor
 
-from emi.data import Rows, Transitions
+from emi.batch import Rows, Transitions
 from emi.intrinsic.ex2 import (
     EX2,
     Discriminator,
@@ -448,7 +448,7 @@ def test_arrays_tensors_and_rows_are_alike() -> None:
 def test_large_batches_are_taken_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     whole, pieces = (EX2(VECTOR, CONTINUOUS, SMALL) for _ in range(2))
     whole.learn(vectors(61))
-    monkeypatch.setattr("emi.data.PIECE_ROWS", 8)
+    monkeypatch.setattr("emi.batch.PIECE_ROWS", 8)
     pieces.learn(vectors(61))
     assert torch.equal(whole.pool.rows, pieces.pool.rows)
     torch.testing.assert_close(whole.logit(*_columns(61)), pieces.logit(*_columns(61)))

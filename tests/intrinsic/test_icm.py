@@ -11,8 +11,8 @@ import pytest
 import torch
 from gymnasium.spaces import Box, Dict, Discrete, Space
 
-from emi.data import Rows, Transitions
-from emi.intrinsic import learn_and_reward
+from emi.batch import Rows, Transitions
+from emi.intrinsic import score_and_learn
 from emi.intrinsic.icm import ICM, ICMConfig, Losses, forward_error, squared_error, surprisal
 
 VECTOR = Box(-np.inf, np.inf, (4,))
@@ -228,7 +228,7 @@ def test_each_transition_is_scored_with_its_own_successor_and_action() -> None:
 def test_scored_before_it_is_learnt() -> None:
     data = batch(VECTOR, CONTINUOUS, 32)
     icm, twin = ICM(VECTOR, CONTINUOUS), ICM(VECTOR, CONTINUOUS)
-    bonus, scalars = learn_and_reward(icm, data)
+    bonus, scalars = score_and_learn(icm, data)
     assert torch.equal(bonus, twin.reward(data))
     assert scalars == twin.learn(data)
 
@@ -238,7 +238,7 @@ def test_scoring_in_pieces_is_scoring_at_once(monkeypatch: pytest.MonkeyPatch) -
     whole = icm.reward(data)
     seen = []
     icm.phi.register_forward_hook(lambda net, x, out: seen.append(len(out)))
-    monkeypatch.setattr("emi.data.PIECE_ROWS", 8)
+    monkeypatch.setattr("emi.batch.PIECE_ROWS", 8)
     pool = np.concatenate([np.asarray(data.obs), np.asarray(data.next_obs)])
     rows = Transitions(Rows(pool, np.arange(21)), data.action, Rows(pool, np.arange(21, 42)))
     torch.testing.assert_close(icm.reward(rows), whole)

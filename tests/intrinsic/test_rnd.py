@@ -12,8 +12,8 @@ import pytest
 import torch
 from gymnasium.spaces import Box, Dict, Discrete
 
-from emi.data import Rows, Transitions
-from emi.intrinsic import learn_and_reward
+from emi.batch import Rows, Transitions
+from emi.intrinsic import score_and_learn
 from emi.intrinsic.moments import Moments
 from emi.intrinsic.rnd import RND, RNDConfig, discounted_sums, distillation_error, whiten
 
@@ -200,14 +200,14 @@ def test_one_transition_at_a_time() -> None:
     rnd = RND(VECTOR, ACTIONS, SMALL)
     data = vectors(6)
     # The first row is its own mean: both networks read zeros and agree.
-    bonus, scalars = learn_and_reward(rnd, data[:1])
+    bonus, scalars = score_and_learn(rnd, data[:1])
     assert bonus.tolist() == [0]
     assert scalars == {"rnd/loss": 0, "rnd/bonus_scale": 0, "rnd/clipped": 0}
     # Sums so far: 0, 0, R. Their deviation is R · √2/3.
-    bonus, scalars = learn_and_reward(rnd, data[1:2])
+    bonus, scalars = score_and_learn(rnd, data[1:2])
     assert bonus.tolist() == pytest.approx([3 / math.sqrt(2)])
     for i in range(2, 6):
-        bonus, scalars = learn_and_reward(rnd, data[i : i + 1])
+        bonus, scalars = score_and_learn(rnd, data[i : i + 1])
         assert 0 < bonus.item() < 10
         assert all(math.isfinite(v) for v in scalars.values())
 
@@ -340,10 +340,10 @@ def test_in_pieces_is_at_once(space: Box, monkeypatch: pytest.MonkeyPatch) -> No
     # Rows that are only gathered when asked for, as a trainer hands them over.
     rows = dataclasses.replace(data, next_obs=Rows(np.asarray(data.next_obs), np.arange(len(data))))
     whole = RND(space, ACTIONS, SMALL)
-    bonus, scalars = learn_and_reward(whole, data)
-    monkeypatch.setattr("emi.data.PIECE_ROWS", 2)
+    bonus, scalars = score_and_learn(whole, data)
+    monkeypatch.setattr("emi.batch.PIECE_ROWS", 2)
     parts = RND(space, ACTIONS, SMALL)
-    bonus_parts, scalars_parts = learn_and_reward(parts, rows)
+    bonus_parts, scalars_parts = score_and_learn(parts, rows)
     torch.testing.assert_close(bonus, bonus_parts, rtol=1e-4, atol=1e-5)
     assert scalars == pytest.approx(scalars_parts, rel=1e-4)
     torch.testing.assert_close(whole.observed.variance, parts.observed.variance)

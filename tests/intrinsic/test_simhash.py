@@ -14,8 +14,8 @@ import pytest
 import torch
 from gymnasium.spaces import Box, Dict, Discrete
 
-from emi.data import Transitions
-from emi.intrinsic import learn_and_reward
+from emi.batch import Transitions
+from emi.intrinsic import score_and_learn
 from emi.intrinsic.simhash import PRIMES, Counts, SimHash, SimHashConfig, bonus, simhash
 
 VECTOR = Box(-np.inf, np.inf, (4,))
@@ -118,7 +118,7 @@ def test_rows_that_share_a_code_count_one_by_one() -> None:
     """`table[slots] += 1` would count them once."""
     method = SimHash(VECTOR, ACTIONS)
     obs = np.repeat(vectors(2), [9, 4], axis=0)
-    scores, _ = learn_and_reward(method, batch(obs))
+    scores, _ = score_and_learn(method, batch(obs))
     np.testing.assert_allclose(scores, [1 / 3] * 9 + [1 / 2] * 4, rtol=1e-6)
 
 
@@ -134,7 +134,7 @@ def test_the_batch_is_counted_before_it_is_paid() -> None:
     method, obs = SimHash(VECTOR, ACTIONS), vectors(1)
     assert method.learns_first
     for n in range(1, 5):
-        scores, scalars = learn_and_reward(method, batch(obs))
+        scores, scalars = score_and_learn(method, batch(obs))
         assert scores.item() == pytest.approx(1 / math.sqrt(n))
         assert scalars["simhash/new_codes"] == (n == 1)
     assert method.reward(batch(-obs)).item() == 1  # never counted: as if once
@@ -156,7 +156,7 @@ def test_the_order_of_a_batch_does_not_matter(autoencoder: bool) -> None:
     one, two = (SimHash(VECTOR, ACTIONS, config) for _ in range(2))
     for method in (one, two):
         method.learn(batch(obs))
-    straight, shuffled = (learn_and_reward(m, batch(o)) for m, o in ((one, obs), (two, obs[order])))
+    straight, shuffled = (score_and_learn(m, batch(o)) for m, o in ((one, obs), (two, obs[order])))
     assert torch.equal(straight[0][torch.from_numpy(order)], shuffled[0])
     assert straight[1] == shuffled[1]
 
@@ -324,14 +324,14 @@ def test_a_training_ends_when_five_blocks_made_no_progress(
 def test_one_observation_and_minibatches_of_one(space: Box, draw: Any, minibatch: int) -> None:
     config = SimHashConfig(**{**vars(SMALL), "ae_minibatch": minibatch})
     method = SimHash(space, ACTIONS, config)
-    scores, scalars = learn_and_reward(method, batch(draw(1)))
+    scores, scalars = score_and_learn(method, batch(draw(1)))
     assert scores.tolist() == [1]
     assert all(math.isfinite(value) for value in scalars.values())
 
 
 def test_observations_that_are_all_zero_are_learnt() -> None:
     method = SimHash(VECTOR, ACTIONS, SMALL)
-    scores, scalars = learn_and_reward(method, batch(np.zeros((4, 4), np.float32)))
+    scores, scalars = score_and_learn(method, batch(np.zeros((4, 4), np.float32)))
     assert scores.tolist() == [0.5] * 4
     assert all(math.isfinite(value) for value in scalars.values())
 

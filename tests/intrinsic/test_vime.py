@@ -18,7 +18,7 @@ from torch.distributions import Normal, kl_divergence
 from torch.func import grad, vmap
 from torch.nn.functional import softplus
 
-from emi.data import Transitions
+from emi.batch import Transitions
 from emi.intrinsic.vime import (
     MIN_DIVISOR,
     VIME,

@@ -4,7 +4,7 @@ from run_files import write_run
 
 from emi.envs import ENVIRONMENTS
 from emi.report.load import Run, load_run
-from emi.report.paper_values import METHOD_ORDER, PAPER, TITLES
+from emi.reproduction.paper_values import METHOD_ORDER, PAPER, TITLES
 from emi.report.statistics import Interval
 from emi.report.tables import (
     csv_row,

@@ -1,6 +1,6 @@
 """Intrinsic rewards for other people's trainers: one adapter per file.
 
-This room needs `emi.data` and `emi.intrinsic`; to save, `emi.state_codec` and `emi.durable_file`.
+This room needs `emi.batch` and `emi.intrinsic`; to save, `emi.state_codec` and `emi.durable_file`.
 """
 
 from __future__ import annotations
@@ -8,13 +8,13 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from emi.adapters.coefficient import linear
 from emi.adapters.gymnasium import IntrinsicRewardVectorWrapper
+from emi.adapters.schedule import linear_schedule
 
 if TYPE_CHECKING:
     from emi.adapters.stable_baselines3 import IntrinsicRewardCallback
 
-__all__ = ["IntrinsicRewardCallback", "IntrinsicRewardVectorWrapper", "linear"]
+__all__ = ["IntrinsicRewardCallback", "IntrinsicRewardVectorWrapper", "linear_schedule"]
 
 
 def __getattr__(name: str) -> Any:

@@ -10,20 +10,21 @@ import numpy as np
 import torch
 from gymnasium.error import ResetNeeded
 from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
-from torch import nn
 
-from emi.adapters.coefficient import Coefficient, value_of
-from emi.data import Array, BoolArray, FloatArray, Transitions, autoreset_mode, check_finite
-from emi.intrinsic import IntrinsicReward
+from emi.adapters.schedule import Eta, eta_at
+from emi.batch import Array, BoolArray, FloatArray, Transitions
+from emi.errors import UserError, check_finite
+from emi.intrinsic.contract import IntrinsicReward
+from emi.spaces import autoreset_mode
 
-COLUMNS = ("obs", "action", "next_obs", "env")  # of Transitions
+COLUMNS = ("obs", "action", "next_obs", "env_index", "ended")  # of Transitions
 
 
 class IntrinsicRewardVectorWrapper(VectorWrapper):
-    """Every step pays r_env + coefficient · bonus of the transition that was just taken.
+    """Every step pays r_env + eta · bonus of the transition that was just taken.
 
     Until the method has learnt for the first time nothing is added: it has seen nothing yet, its
-    bonus is noise, and where it has a scale (RND, `Combined`) of any size. A method that comes
+    bonus is noise, and where it has a scale (RND, `WeightedSum`) of any size. A method that comes
     `taught` pays from the first step.
 
     After `learn_every` steps the method learns from all transitions of these steps together, that
@@ -42,7 +43,7 @@ class IntrinsicRewardVectorWrapper(VectorWrapper):
     all environments or those of `options={"reset_mask": mask}`.
 
     Each step's `info` holds, [num_envs] float64, the environment's `reward_env` and the `bonus`
-    before its coefficient. Beside them stand Gymnasium's masks: `_bonus` is False for a step that
+    before its eta. Beside them stand Gymnasium's masks: `_bonus` is False for a step that
     only resets, and for all before the first learning. `scalars` are those of the last learning.
     """
 
@@ -50,7 +51,7 @@ class IntrinsicRewardVectorWrapper(VectorWrapper):
         self,
         envs: VectorEnv,
         method: IntrinsicReward,
-        coefficient: Coefficient,
+        eta: Eta,
         learn_every: int,
         *,
         intrinsic_only: bool = False,
@@ -64,12 +65,12 @@ class IntrinsicRewardVectorWrapper(VectorWrapper):
         }
         for what, space in spaces.items():
             if space.shape is None:
-                raise ValueError(f"{what} must be arrays, as those of a Box are, got {space}")
+                raise UserError(f"{what} must be arrays, as those of a Box are, got {space}")
         if learn_every < 1:
-            raise ValueError(f"learn_every must be 1 or more, got {learn_every}")
-        value_of(coefficient, 0)  # a wrong number is better met here than in the first step
+            raise UserError(f"learn_every must be 1 or more, got {learn_every}")
+        eta_at(eta, 0)  # a wrong number is better met here than in the first step
         self.method = method
-        self.coefficient = coefficient
+        self.eta = eta
         self.learn_every = learn_every
         self.intrinsic_only = intrinsic_only
         self._taken = 0
@@ -116,9 +117,8 @@ class IntrinsicRewardVectorWrapper(VectorWrapper):
         obs, reward, terminated, truncated, info = self.env.step(actions)
         after = np.array(obs)
         ended, real = np.logical_or(terminated, truncated), ~self._resetting
-        batch = Transitions(
-            self._obs, action, self._successors(after, ended, info), np.arange(self.num_envs)
-        )
+        next_obs = self._successors(after, ended, info)
+        batch = Transitions(self._obs, action, next_obs, np.arange(self.num_envs), ended)
         if not real.all():
             batch = batch[real]
 
@@ -128,9 +128,9 @@ class IntrinsicRewardVectorWrapper(VectorWrapper):
             bonus[real] = self._score(batch)
         reward_env = np.array(reward, np.float64)
         paid = np.zeros(self.num_envs) if self.intrinsic_only else reward_env.copy()
-        coefficient = value_of(self.coefficient, self._taken)
-        if coefficient > 0:  # else not a bit of the reward changes, not even that of −0
-            paid[real] += coefficient * bonus[real]
+        eta = eta_at(self.eta, self._taken)
+        if eta > 0:  # else not a bit of the reward changes, not even that of −0
+            paid[real] += eta * bonus[real]
 
         next_step = self._mode is AutoresetMode.NEXT_STEP
         self._obs, self._resetting = after, ended & real & next_step
@@ -151,7 +151,7 @@ class IntrinsicRewardVectorWrapper(VectorWrapper):
         if self._mode is not AutoresetMode.SAME_STEP or not ended.any():
             return after
         if "final_obs" not in info:
-            raise ValueError(
+            raise UserError(
                 "the vector environment resets in the same step and must give the last "
                 'observation of an episode in info["final_obs"]'
             )
@@ -191,7 +191,7 @@ class IntrinsicRewardVectorWrapper(VectorWrapper):
             rows = _joined(self._unlearnt)
             unlearnt = {name: torch.tensor(getattr(rows, name)) for name in COLUMNS}
         return {
-            "method": copy.deepcopy(dict(self._module().state_dict())),  # it will learn on
+            "method": copy.deepcopy(dict(self.method.state_dict())),  # it will learn on
             "learnt": self._learnt,
             "scalars": self.scalars,
             "steps": self._taken,
@@ -205,10 +205,10 @@ class IntrinsicRewardVectorWrapper(VectorWrapper):
         """Go on as the wrapper whose `state_dict` this is."""
         resetting = _array(state["resetting"])
         if len(resetting) != self.num_envs:
-            raise ValueError(
+            raise UserError(
                 f"the state is that of {len(resetting)} environments, here are {self.num_envs}"
             )
-        self._module().load_state_dict(state["method"])
+        self.method.load_state_dict(state["method"])
         self._learnt = state["learnt"]
         self._scalars = dict(state["scalars"])
         self._taken = state["steps"]
@@ -218,11 +218,6 @@ class IntrinsicRewardVectorWrapper(VectorWrapper):
         self._unlearnt, unlearnt = [], state["unlearnt"]
         if unlearnt is not None:
             self._unlearnt = [Transitions(**{name: _array(unlearnt[name]) for name in COLUMNS})]
-
-    def _module(self) -> nn.Module:
-        if not isinstance(self.method, nn.Module):
-            raise TypeError(f"only a torch.nn.Module has a state to keep, got {self.method}")
-        return self.method
 
 
 def _array(tensor: torch.Tensor) -> Array:

@@ -1,7 +1,7 @@
 """An intrinsic reward for the on-policy algorithms of Stable-Baselines3, as a callback.
 
     method = emi.EMI(model.observation_space, model.action_space)
-    model.learn(1_000_000, callback=IntrinsicRewardCallback(method, coefficient=0.01))
+    model.learn(1_000_000, callback=IntrinsicRewardCallback(method, eta=0.01))
 
 When a rollout is complete the method scores its transitions and learns from them; the bonus is
 added to the rewards of the buffer and the buffer computes returns and advantages again, so that
@@ -20,12 +20,13 @@ import torch
 from gymnasium.spaces import Box, Discrete, Space
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as serialize
-from torch import nn
 
-from emi.adapters.coefficient import Coefficient, value_of
-from emi.data import Array, Rows, Transitions, check_finite
+from emi.adapters.schedule import Eta, eta_at
+from emi.batch import Array, Rows, Transitions
 from emi.durable_file import write_durably
-from emi.intrinsic import IntrinsicReward, learn_and_reward, misreads
+from emi.errors import UserError, check_finite
+from emi.intrinsic.contract import IntrinsicReward, score_and_learn
+from emi.nets import reads_as_vectors
 from emi.state_codec import decode, encode
 
 try:
@@ -58,30 +59,31 @@ class Steps:
         """[time · env] in time-major order; every observation is held once."""
         steps, envs = len(self.actions), len(self.observations[0])
         row = np.arange((steps + 1) * envs).reshape(steps + 1, envs)
-        following = row[1:].copy()
+        following, ended = row[1:].copy(), np.zeros((steps, envs), bool)
         for number, step_and_env in enumerate(self.ends, start=row.size):
-            following[step_and_env] = number
+            following[step_and_env], ended[step_and_env] = number, True
         pool = np.concatenate([*self.observations, *(end[None] for end in self.ends.values())])
         return Transitions(
             obs=Rows(pool, row[:-1].reshape(-1)),
             action=np.concatenate(self.actions),
             next_obs=Rows(pool, following.reshape(-1)),
-            env=np.tile(np.arange(envs), steps),
+            env_index=np.tile(np.arange(envs), steps),
+            ended=ended.reshape(-1),
         )
 
 
 class IntrinsicRewardCallback(BaseCallback):
-    """Adds `coefficient` × bonus to the rewards of every rollout, before the policy learns from it.
+    """Adds `eta` × bonus to the rewards of every rollout, before the policy learns from it.
 
-    `coefficient` is a number or a function of the environment steps taken; each rollout has one
-    value, that at its end. With a coefficient of 0 training is as without the callback, bit for
+    `eta` is a number or a function of the environment steps taken; each rollout has one
+    value, that at its end. With a eta of 0 training is as without the callback, bit for
     bit, while the method still learns.
 
     With `intrinsic_only` the bonus replaces the environment's reward. What SB3 adds where the time
     ran out, γ·V of the last observation, stays: it is not reward, but the value of what would have
     followed.
 
-    Logs `intrinsic/bonus_mean`, `intrinsic/bonus_std`, `intrinsic/coefficient`, `intrinsic/share`
+    Logs `intrinsic/bonus_mean`, `intrinsic/bonus_std`, `intrinsic/eta`, `intrinsic/share`
     (Σ|c·bonus| / (Σ|c·bonus| + Σ|r|), r the environment's reward as the policy gets it) and the
     method's scalars.
     """
@@ -89,53 +91,46 @@ class IntrinsicRewardCallback(BaseCallback):
     def __init__(
         self,
         method: IntrinsicReward,
-        coefficient: Coefficient,
+        eta: Eta,
         *,
         intrinsic_only: bool = False,
     ) -> None:
         super().__init__()
         self.method = method
-        self.coefficient = coefficient
+        self.eta = eta
         self.intrinsic_only = intrinsic_only
 
     def save(self, path: str | Path) -> None:
         """Write all that the method has learnt as safetensors, the plain values as JSON in it."""
-        method = self._module()
+        method = self.method
         encoded = encode(dict(method.state_dict()))
         kept = {"version": VERSION, "method": type(method).__name__, "state": encoded.skeleton}
         # One entry: of several the order is left to chance, and equal states should be equal files.
         metadata = {FORMAT: json.dumps(kept, allow_nan=False)}
         write_durably(Path(path), serialize(encoded.tensors, metadata))
 
-    def load_state(self, path: str | Path) -> None:
+    def load(self, path: str | Path) -> None:
         """Give the method the state that `save` wrote; ValueError if it is not one of its kind."""
-        method = self._module()
+        method = self.method
         try:
             with safe_open(path, framework="pt") as file:
                 metadata = file.metadata() or {}
                 tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
         except SafetensorError as error:
-            raise ValueError(f"{path} is damaged or not a safetensors file: {error}") from None
+            raise UserError(f"{path} is damaged or not a safetensors file: {error}") from None
         kept = json.loads(metadata.get(FORMAT, "{}"))
         if kept.get("version") != VERSION:
-            raise ValueError(f"{path} was not written by this version of IntrinsicRewardCallback")
+            raise UserError(f"{path} was not written by this version of IntrinsicRewardCallback")
         name = type(method).__name__
         if kept["method"] != name:
-            raise ValueError(f"{path} holds the state of {kept['method']}, not of {name}")
+            raise UserError(f"{path} holds the state of {kept['method']}, not of {name}")
         try:
             method.load_state_dict(decode(kept["state"], tensors))
         except RuntimeError as error:
-            raise ValueError(
+            raise UserError(
                 f"{path} is of an {name} with other spaces or another config: "
                 "build the method as it was when it was saved"
             ) from error
-
-    def _module(self) -> nn.Module:
-        if not isinstance(self.method, nn.Module):
-            raise TypeError(
-                f"a {type(self.method).__name__} has no state_dict to save: make it an nn.Module"
-            )
-        return self.method
 
     @property
     def _algorithm(self) -> OnPolicyAlgorithm:
@@ -144,11 +139,11 @@ class IntrinsicRewardCallback(BaseCallback):
     def _init_callback(self) -> None:
         name = type(self.model).__name__
         if not isinstance(self.model, OnPolicyAlgorithm):
-            raise ValueError(
+            raise UserError(
                 f"IntrinsicRewardCallback serves {SERVED}; {name}, which keeps rewards in a replay "
                 "buffer, is not supported yet"
             )
-        value_of(self.coefficient, self.model.num_timesteps)
+        eta_at(self.eta, self.model.num_timesteps)
         self._normalize = _normalizer_of_observations(self.model)
         self._space = _observation_space(self.model, self._normalize)
         source = "model.observation_space"
@@ -158,7 +153,7 @@ class IntrinsicRewardCallback(BaseCallback):
 
     def _on_training_start(self) -> None:
         if self.parent is not None:
-            raise ValueError(
+            raise UserError(
                 f"IntrinsicRewardCallback must see every step: give it to learn, beside "
                 f"{type(self.parent).__name__} and not inside it"
             )
@@ -191,13 +186,13 @@ class IntrinsicRewardCallback(BaseCallback):
 
     def _on_rollout_end(self) -> None:
         buffer = self._algorithm.rollout_buffer
-        coefficient = value_of(self.coefficient, self.num_timesteps)
-        scored, scalars = learn_and_reward(self.method, self._steps.transitions())
+        eta = eta_at(self.eta, self.num_timesteps)
+        scored, scalars = score_and_learn(self.method, self._steps.transitions())
         bonus = scored.detach().cpu().numpy().reshape(buffer.rewards.shape)
         check_finite("the intrinsic reward", bonus)
 
-        reward_env, reward_int = np.stack(self._steps.rewards), coefficient * bonus
-        if self.intrinsic_only or coefficient != 0:
+        reward_env, reward_int = np.stack(self._steps.rewards), eta * bonus
+        if self.intrinsic_only or eta != 0:
             last_values = self._last_values()
             if self.intrinsic_only:
                 buffer.rewards -= reward_env
@@ -209,7 +204,7 @@ class IntrinsicRewardCallback(BaseCallback):
         scalars = {
             "intrinsic/bonus_mean": float(bonus.mean()),
             "intrinsic/bonus_std": float(bonus.std()),
-            "intrinsic/coefficient": coefficient,
+            "intrinsic/eta": eta,
             "intrinsic/share": size_int / (size_int + size_env) if size_int > 0 else 0.0,
             **scalars,
         }
@@ -255,10 +250,10 @@ def _normalizer_of_observations(model: OnPolicyAlgorithm) -> VecNormalize | None
     if not found:
         return None
     if len(found) > 1:
-        raise ValueError("observations pass two VecNormalize: give norm_obs=False to one of them")
+        raise UserError("observations pass two VecNormalize: give norm_obs=False to one of them")
     (normalize,) = found
     if normalize.observation_space != model.observation_space:
-        raise ValueError(
+        raise UserError(
             "the observations of VecNormalize are changed by a wrapper around it, so that there is "
             "no raw form of what the policy sees: put VecNormalize outermost"
         )
@@ -269,7 +264,7 @@ def _observation_space(model: OnPolicyAlgorithm, normalize: VecNormalize | None)
     """The space of what the method gets."""
     space = model.observation_space if normalize is None else normalize.venv.observation_space
     if not isinstance(space, Box):
-        raise ValueError(f"observations must be a Box (vectors, or uint8 images), got {space}")
+        raise UserError(f"observations must be a Box (vectors, or uint8 images), got {space}")
     return space
 
 
@@ -281,14 +276,14 @@ def _require_fit(method: IntrinsicReward, observations: Box, actions: Space, sou
     elif isinstance(actions, Box):
         action = np.zeros((2, *actions.shape), actions.dtype)
     else:
-        raise ValueError(f"actions must be a Box or Discrete space, got {actions}")
+        raise UserError(f"actions must be a Box or Discrete space, got {actions}")
     misfit = ValueError(
         f"{type(method).__name__} was not built for these observations, {observations}, and "
         f"actions, {actions}: build it from {source} and model.action_space"
     )
     # Around images VecNormalize shows a space of floats; a method for those would take the bytes
     # of the raw ones for a vector, and say nothing.
-    if misreads(method, observations):
+    if reads_as_vectors(method, observations):
         raise misfit
     obs = np.zeros((2, *observations.shape), observations.dtype)
     try:

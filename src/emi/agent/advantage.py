@@ -11,7 +11,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from emi.data import BoolArray, FloatArray, IntArray, Rollout, Rows
+from emi.agent.rollout import Rollout
+from emi.batch import BoolArray, FloatArray, IntArray, Rows
 
 
 def successor_values(

@@ -7,8 +7,8 @@ from typing import Protocol
 import gymnasium
 import numpy as np
 
-from emi.data import Array, IntArray, Stacks
-from emi.nets import is_image
+from emi.batch import Array, IntArray, Stacks
+from emi.spaces import is_image
 
 
 class Keeper(Protocol):

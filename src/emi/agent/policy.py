@@ -18,8 +18,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from emi.data import Array, PositiveFloat, PositiveInt, UnitRange
-from emi.nets import Activation, Flat, is_image, linear, push_forward, trunk
+from emi.batch import Array
+from emi.errors import UserError
+from emi.nets import Activation, Flat, linear, push_forward, trunk
+from emi.settings import PositiveFloat, PositiveInt
+from emi.spaces import UnitRange, is_image
 
 MIN_LOG_STD = math.log(1e-6)  # floor of the authors' Gaussian policy
 
@@ -251,4 +254,4 @@ def make_policy(
             return GaussianPolicy(observation_space, action_space, config, generator)
         case gymnasium.spaces.Discrete():
             return CategoricalPolicy(observation_space, action_space, config, generator)
-    raise ValueError(f"actions must be a Box or Discrete space, got {action_space}")
+    raise UserError(f"actions must be a Box or Discrete space, got {action_space}")

@@ -3,13 +3,86 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from emi.agent.observations import make_keeper
 from emi.agent.policy import AnyPolicy
-from emi.data import Array, Rollout, autoreset_mode, check_finite
+from emi.batch import Array, BoolArray, FloatArray, IntArray, Rows, Stacks, Transitions
+from emi.errors import check_finite
+from emi.spaces import autoreset_mode
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """`steps` of `envs` environments: what one iteration learns from.
+
+    Observations are stored once, in `pool`; `index` and `next_index` name the rows of s and s'.
+    A step is `valid` when it is a real transition: with Gymnasium's NEXT_STEP autoreset, the step
+    that only resets is not.
+    """
+
+    pool: Array | Stacks  # [rows, *observation]
+    index: IntArray  # [time, env]
+    next_index: IntArray  # [time, env]
+    action: Array  # [time, env, *action], as sampled: the likelihood is that of this value
+    reward: FloatArray  # [time, env], raw
+    terminated: BoolArray  # [time, env]
+    truncated: BoolArray  # [time, env]
+    clock: IntArray  # [time, env], steps since the episode began
+    valid: BoolArray  # [time, env]
+    episode_returns: FloatArray  # [finished episodes], raw
+
+    def __post_init__(self) -> None:
+        shape = self.index.shape
+        for name in ("next_index", "reward", "terminated", "truncated", "clock", "valid"):
+            if getattr(self, name).shape != shape:
+                raise ValueError(
+                    f"{name} must have the axes [time, env] = {shape}, "
+                    f"got {getattr(self, name).shape}"
+                )
+        if self.action.shape[:2] != shape:
+            raise ValueError(
+                f"action must begin with the axes [time, env] = {shape}, got {self.action.shape}"
+            )
+
+    @property
+    def ended(self) -> BoolArray:
+        """[time, env]: no trace and no transition goes beyond this step."""
+        return self.terminated | self.truncated
+
+    @property
+    def steps(self) -> int:
+        """Number of real transitions."""
+        return int(self.valid.sum())
+
+    def flat(self, grid: Array) -> Array:
+        """[time, env, ...] to [n, ...]: the valid steps in time-major order."""
+        return grid[self.valid]
+
+    def grid(self, flat: Array) -> Array:
+        """[n] to [time, env], zero where a step is no transition: the inverse of `flat`."""
+        out = np.zeros(self.valid.shape, flat.dtype)
+        out[self.valid] = flat
+        return out
+
+    def observations(self) -> Rows:
+        """[n, *observation]: s of every valid step."""
+        return Rows(self.pool, self.flat(self.index))
+
+    def transitions(self, to_env: Callable[[Array], Array]) -> Transitions:
+        """The valid steps as (s, a, s'), actions in the environment's units."""
+        env_index = np.broadcast_to(np.arange(self.index.shape[1]), self.index.shape)
+        return Transitions(
+            obs=self.observations(),
+            action=to_env(self.flat(self.action)),
+            next_obs=Rows(self.pool, self.flat(self.next_index)),
+            env_index=self.flat(env_index),
+            ended=self.flat(self.ended),
+        )
 
 
 def collect(

@@ -19,16 +19,8 @@ from torch import Tensor
 from torch.func import functional_call
 
 from emi.agent.policy import AnyPolicy
-from emi.data import (
-    PIECE_ENTRIES,
-    Fraction,
-    NotNegativeFloat,
-    NotNegativeInt,
-    PositiveFloat,
-    PositiveInt,
-    Rows,
-    as_tensor,
-)
+from emi.batch import PIECE_ENTRIES, Rows, as_tensor
+from emi.settings import Fraction, NotNegativeFloat, NotNegativeInt, PositiveFloat, PositiveInt
 
 
 @dataclass(frozen=True)

@@ -15,17 +15,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from emi.data import (
-    FloatArray,
-    IntArray,
-    NotNegativeFloat,
-    PositiveFloat,
-    PositiveInt,
-    Rows,
-    as_tensor,
-    in_pieces,
-)
-from emi.nets import Activation, is_image, linear, load_optimizer, trunk
+from emi.batch import FloatArray, IntArray, Rows, as_tensor, in_pieces
+from emi.errors import UserError
+from emi.nets import Activation, linear, load_optimizer, trunk
+from emi.settings import NotNegativeFloat, PositiveFloat, PositiveInt
+from emi.spaces import is_image
 
 
 @dataclass(frozen=True)
@@ -64,7 +58,7 @@ class LinearFeatureValue(nn.Module):
     def __init__(self, observation_space: gymnasium.Space, config: ValueConfig) -> None:
         super().__init__()
         if is_image(observation_space) or observation_space.shape is None:
-            raise ValueError("the linear value function needs vectors; use value.kind=network")
+            raise UserError("the linear value function needs vectors; use value.kind=network")
         self.ridge = config.ridge
         size = 2 * int(np.prod(observation_space.shape)) + 4
         self.register_buffer("coefficients", torch.zeros(size, dtype=torch.float64))

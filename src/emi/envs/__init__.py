@@ -1,133 +1,120 @@
-"""The worlds an agent can be trained in, each behind one name.
+"""Environments, each behind one name.
 
-`make_env` turns a name into a `gymnasium.vector.VectorEnv`; every one of them resets an ended
-environment within the same step (`AutoresetMode.SAME_STEP`) and hands over the true last
-observation as `info["final_obs"]`. Simulators are extras: a world's file, and with it the
-simulator, is imported when that world is first made.
+`make_vec` turns a name into a `gymnasium.vector.VectorEnv`; each of them resets an ended
+environment within the same step (`AutoresetMode.SAME_STEP`) and returns the true last observation
+as `info["final_obs"]`. Simulators are extras: an environment's file, and with it the simulator, is
+imported when the environment is first made.
 """
 
 import difflib
-from typing import cast
+import importlib
+from typing import Any, cast
 
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-GYM_PREFIX = "gym:"
-ATARI_PREFIX = "atari:"
+from emi.envs.table import (
+    ANY_ATARI_GAME,
+    ENVIRONMENTS,
+    FAMILIES,
+    GYM_PREFIX,
+    Environment,
+    find_environment,
+)
+from emi.errors import UserError
+from emi.spaces import is_image
 
-# The six of the paper; any other is known by its prefix.
-ATARI_GAMES = {
-    "Freeway": "lead a chicken over the road",
-    "Frostbite": "build an igloo on drifting ice",
-    "Venture": "take treasures out of guarded rooms",
-    "Gravitar": "land on planets that pull",
-    "Solaris": "fly and fight through a star map",
-    "MontezumaRevenge": "find keys and doors in a tomb",
-}
-ENVIRONMENTS: dict[str, str] = {
-    "SparseHalfCheetah": "run 5 m from the start, either way (MuJoCo; 20-d vectors, 6-d actions)",
-    "SwimmerGather": "swim to apples, not to bombs (MuJoCo; 33-d vectors, 2-d actions)",
-    **{name: f"{what} (Atari; 4×52×52 images)" for name, what in ATARI_GAMES.items()},
-    "BoxImage": "a disc in a box, no reward: to look at embeddings (1×52×52 images, 2-d actions)",
-}
-# What else `make_env` takes.
-FAMILIES: dict[str, str] = {
-    f"{ATARI_PREFIX}<Game>": "any other game of ale-py, as atari:Pong",
-    f"{GYM_PREFIX}<id>": "any installed Gymnasium environment with Box or Discrete spaces",
-}
-
-for _name, _module, _steps in (
-    ("SparseHalfCheetah", "sparse_half_cheetah", 500),
-    ("SwimmerGather", "swimmer_gather", 500),
-    ("BoxImage", "box_image", 500),
-):
+for _name, _entry in (ENVIRONMENTS | {"Atari": ANY_ATARI_GAME}).items():
     gym.register(
         id=f"emi/{_name}-v0",
-        entry_point=f"emi.envs.{_module}:{_name}Env",
-        vector_entry_point=f"emi.envs.{_module}:{_name}VectorEnv",
-        max_episode_steps=_steps,
-    )
-for _name in (*ATARI_GAMES, "Atari"):  # the last takes the game as an argument
-    gym.register(
-        id=f"emi/{_name}-v0",
-        entry_point="emi.envs.atari:AtariEnv",
-        vector_entry_point="emi.envs.atari:AtariVectorEnv",
-        kwargs={"game": _name} if _name in ATARI_GAMES else {},
-        max_episode_steps=4_500,
+        entry_point=f"emi.envs.{_entry.home}Env",
+        vector_entry_point=f"emi.envs.{_entry.home}VectorEnv",
+        kwargs=dict(_entry.arguments),
+        max_episode_steps=_entry.max_episode_steps,
     )
 
 
-def make_env(
+def make_vec(
     name: str, num_envs: int = 1, seed: int | None = None, threads: int | None = None
 ) -> VectorEnv:
     """Make `num_envs` copies of the environment `name`, stepped together.
 
-    `seed` starts the environments' random streams, so that a later `reset()` without a seed is
+    `seed` seeds the environments' random streams, so that a later `reset()` without a seed is
     reproducible too. `threads` bounds the simulator's thread pool (default: the machine's cores);
-    it changes the speed, never the result, and `gym:` environments, which run in the calling
-    thread, have no use for it.
+    it changes the speed, never the result, and has no effect on `gym:` environments, which run in
+    the calling thread.
     """
     if num_envs < 1:
-        raise ValueError(f"num_envs must be at least 1, got {num_envs}.")
+        raise UserError(f"num_envs must be at least 1, got {num_envs}")
     if threads is not None and threads < 1:
-        raise ValueError(f"threads must be at least 1, got {threads}.")
-    env = _make(name, num_envs, threads)
+        raise UserError(f"threads must be at least 1, got {threads}")
+    entry = find_environment(name)
+    if entry is not None:
+        kind = load_class(name, entry, "VectorEnv")
+        envs: VectorEnv = kind(num_envs=num_envs, threads=threads, **entry.arguments)
+    elif name.startswith(GYM_PREFIX):
+        envs = _make_gymnasium(name.removeprefix(GYM_PREFIX), num_envs)
+    else:
+        raise UserError(unknown_name(name))
     if seed is not None:
-        env.reset(seed=seed)
-        env.action_space.seed(seed)
-    return env
+        envs.reset(seed=seed)
+        envs.action_space.seed(seed)
+    return envs
 
 
-def is_atari(name: str) -> bool:
-    return name in ATARI_GAMES or name.startswith(ATARI_PREFIX)
+def make_single(name: str, render_mode: str | None = None) -> gym.Env:
+    """Make one copy of the environment `name`, as a `gymnasium.Env` that can be rendered."""
+    entry = find_environment(name)
+    if entry is not None:
+        env: gym.Env = load_class(name, entry, "Env")(render_mode=render_mode, **entry.arguments)
+        return gym.wrappers.TimeLimit(env, entry.max_episode_steps)
+    if not name.startswith(GYM_PREFIX):
+        raise UserError(unknown_name(name))
+    return as_vector_or_image(gym.make(name.removeprefix(GYM_PREFIX), render_mode=render_mode))
+
+
+def load_class(name: str, entry: Environment, ending: str) -> Any:
+    """The class of a table entry; UserError names the extra if its simulator is missing."""
+    module, _, kind = entry.home.partition(":")
+    try:
+        return getattr(importlib.import_module(f"emi.envs.{module}"), f"{kind}{ending}")
+    except ModuleNotFoundError as error:
+        if error.name != entry.simulator:
+            raise
+        raise UserError(
+            f"{name} needs {error.name}, which is not installed: "
+            f"pip install 'emi-rl[{entry.extra}]'"
+        ) from None
 
 
 def time_limit(name: str) -> int | None:
-    """The longest episode of an environment, in steps; None if there is no limit or no name."""
-    if name.startswith(GYM_PREFIX):
-        known = name.removeprefix(GYM_PREFIX)
-    else:
-        known = f"emi/{'Atari' if is_atari(name) else name}-v0"
+    """The longest episode of an environment in steps; None if there is no limit or no such name."""
+    entry = find_environment(name)
+    if entry is not None:
+        return entry.max_episode_steps
+    if not name.startswith(GYM_PREFIX):
+        return None
+    module, _, env_id = name.removeprefix(GYM_PREFIX).rpartition(":")
     try:
-        return gym.spec(known).max_episode_steps
+        if module:  # Gymnasium's own syntax: importing the module registers the environment
+            importlib.import_module(module)
+        return gym.spec(env_id).max_episode_steps
     except (gym.error.Error, ImportError):
         return None
 
 
 def observes_images(name: str) -> bool:
-    """Whether a `gym:` environment shows images; to know, it is made."""
-    env = _make(name, num_envs=1, threads=None)
-    space = env.single_observation_space
-    env.close()
-    return space.dtype == np.uint8 and len(space.shape or ()) > 1
-
-
-def _make(name: str, num_envs: int, threads: int | None) -> VectorEnv:
-    if name == "SparseHalfCheetah":
-        from emi.envs.sparse_half_cheetah import SparseHalfCheetahVectorEnv
-
-        return SparseHalfCheetahVectorEnv(num_envs, threads=threads)
-    if name == "SwimmerGather":
-        from emi.envs.swimmer_gather import SwimmerGatherVectorEnv
-
-        return SwimmerGatherVectorEnv(num_envs, threads=threads)
-    if name == "BoxImage":
-        from emi.envs.box_image import BoxImageVectorEnv
-
-        return BoxImageVectorEnv(num_envs)
-    if is_atari(name):
-        from emi.envs.atari import make_atari
-
-        return make_atari(name, num_envs, threads)
-    if name.startswith(GYM_PREFIX):
-        return _make_gymnasium(name.removeprefix(GYM_PREFIX), num_envs)
-    raise ValueError(unknown_name(name))
+    """Whether a `gym:` environment observes images; it is made to find out."""
+    envs = make_vec(name)
+    space = envs.single_observation_space
+    envs.close()
+    return is_image(space)
 
 
 def unknown_name(name: str) -> str:
-    """One sentence for a name nobody knows, with the nearest one that exists."""
+    """One sentence about an unknown name, with the nearest one that exists."""
     if name in gym.registry:
         return f"unknown environment {name!r}: did you mean '{GYM_PREFIX}{name}'?"
     # Compared without case, so that 'sparsehalfcheetah' is found as well.
@@ -136,13 +123,13 @@ def unknown_name(name: str) -> str:
     if close:
         return f"unknown environment {name!r}: did you mean {names[close[0]]!r}?"
     choices = ", ".join([*ENVIRONMENTS, *FAMILIES])
-    return f"unknown environment {name!r}: choose one of {choices}."
+    return f"unknown environment {name!r}: choose one of {choices}"
 
 
 def _make_gymnasium(env_id: str, num_envs: int) -> VectorEnv:
-    """A registered Gymnasium environment, if its spaces are ones the methods understand."""
+    """A registered Gymnasium environment, if the methods support its spaces."""
     try:
-        env = gym.make_vec(
+        envs = gym.make_vec(
             env_id,
             num_envs=num_envs,
             vectorization_mode="sync",
@@ -150,36 +137,35 @@ def _make_gymnasium(env_id: str, num_envs: int) -> VectorEnv:
             wrappers=[as_vector_or_image],  # type: ignore[list-item]
         )
     except (gym.error.Error, ImportError) as error:
-        raise ValueError(f"cannot make '{GYM_PREFIX}{env_id}': {error}") from error
-    observation, action = env.single_observation_space, env.single_action_space
+        raise UserError(f"cannot make '{GYM_PREFIX}{env_id}': {error}") from error
+    observation, action = envs.single_observation_space, envs.single_action_space
     if not (
         isinstance(observation, spaces.Box) and isinstance(action, spaces.Box | spaces.Discrete)
     ):
-        env.close()
-        raise ValueError(
+        envs.close()
+        raise UserError(
             f"'{GYM_PREFIX}{env_id}' has observations {observation} and actions {action}: "
             "supported are Box, Discrete, MultiDiscrete and MultiBinary observations "
-            "and Box or Discrete actions."
+            "and Box or Discrete actions"
         )
-    return env
+    return envs
 
 
 def as_vector_or_image(env: gym.Env) -> gym.Env:
-    """The environment with observations as float32 vectors, if they are easily made ones.
+    """Wrap the environment so that observations are float32 vectors, where that is possible.
 
-    A number of a `Discrete` space becomes a one-hot vector, several of a `MultiDiscrete` one after
-    the other, and an array of any shape is laid out in a row. Vectors, images (uint8, two or three
-    axes) and what is no single array stay as they are.
+    A `Discrete` observation becomes a one-hot vector, a `MultiDiscrete` one several of them
+    concatenated, and an array of any other shape is flattened. Vectors, images (uint8, two or
+    three axes) and observations that are not single arrays are left as they are.
     """
     space = env.observation_space
     if isinstance(space, spaces.Box):
-        image = space.dtype == np.uint8 and len(space.shape) in (2, 3)
-        if image or len(space.shape) == 1:
+        if is_image(space) or len(space.shape) == 1:
             return env
     elif not isinstance(space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
         return env
     flat = cast(spaces.Box, spaces.flatten_space(space))
-    with np.errstate(over="ignore"):  # a float64 bound may be beyond all of float32
+    with np.errstate(over="ignore"):  # a float64 bound may exceed all of float32
         low, high = flat.low.astype(np.float32), flat.high.astype(np.float32)
     return gym.wrappers.TransformObservation(
         env,

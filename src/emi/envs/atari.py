@@ -20,6 +20,8 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from emi.envs.episodes import last_of
+from emi.envs.table import ATARI_PREFIX
+from emi.errors import UserError
 
 try:
     import ale_py
@@ -31,7 +33,6 @@ except ModuleNotFoundError as error:
 Images = npt.NDArray[np.uint8]
 Flags = npt.NDArray[np.bool_]
 
-ATARI_PREFIX = "atari:"
 HORIZON = 4_500
 FRAME_SKIP = 4
 STACK = 4
@@ -50,11 +51,6 @@ LOAD_AGAIN = 0
 ale_py.AtariVectorEnv.metadata = {}
 
 
-def make_atari(name: str, num_envs: int = 1, threads: int | None = None) -> "AtariVectorEnv":
-    """Make `num_envs` copies of a game, named as Gymnasium names it: "Freeway" or "atari:Pong"."""
-    return AtariVectorEnv(name.removeprefix(ATARI_PREFIX), num_envs, threads)
-
-
 def rom_of(game: str) -> str:
     """The file name ale-py gives a game: "montezuma_revenge" for "MontezumaRevenge"."""
     registered = [spec for spec in gym.registry.values() if spec.namespace == "ALE"]
@@ -64,8 +60,8 @@ def rom_of(game: str) -> str:
     # Compared without case, so that 'pong' is found as well.
     names = {known.lower(): known for known in roms}
     close = difflib.get_close_matches(game.lower(), names, n=1)
-    hint = f": did you mean '{ATARI_PREFIX}{names[close[0]]}'?" if close else " in ale-py."
-    raise ValueError(f"unknown Atari game {game!r}{hint}")
+    hint = f": did you mean '{ATARI_PREFIX}{names[close[0]]}'?" if close else " in ale-py"
+    raise UserError(f"unknown Atari game {game!r}{hint}")
 
 
 def load_games(game: str, num_envs: int, threads: int) -> ale_py.AtariVectorEnv:

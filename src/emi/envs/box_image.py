@@ -80,8 +80,13 @@ class BoxImageVectorEnv(EpisodicVectorEnv):
     one environment not on its neighbours.
     """
 
-    def __init__(self, num_envs: int = 1, max_episode_steps: int | None = HORIZON) -> None:
-        """`max_episode_steps=None` never ends."""
+    def __init__(
+        self,
+        num_envs: int = 1,
+        threads: int | None = None,
+        max_episode_steps: int | None = HORIZON,
+    ) -> None:
+        """`threads` has no effect: nothing is simulated; `max_episode_steps=None` never ends."""
         picture = spaces.Box(0, 255, (1, SIDE, SIDE), np.uint8)
         move = spaces.Box(-1.0, 1.0, (2,), np.float32)
         super().__init__(num_envs, picture, move, max_episode_steps)

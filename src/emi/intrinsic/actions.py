@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
-from emi.data import UnitRange
+from emi.errors import UserError
+from emi.spaces import UnitRange
 
 
 class ActionVectors(nn.Module):
@@ -41,7 +42,7 @@ class ActionVectors(nn.Module):
             ):
                 self.register_buffer(name, torch.from_numpy(array.reshape(-1)), persistent=False)
         else:
-            raise ValueError(f"actions must be a Box or Discrete space, got {space}")
+            raise UserError(f"actions must be a Box or Discrete space, got {space}")
 
     def forward(self, action: Tensor) -> Tensor:
         if self.discrete:

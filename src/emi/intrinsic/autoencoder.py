@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, mse_loss
 from torch.nn.utils import skip_init
 
+from emi.errors import UserError
 from emi.nets import Conv, Flat, Pixels, linear, mlp
 
 LEVELS = 64  # intensities that a pixel is quantised to (paper)
@@ -57,7 +58,7 @@ class ImageAutoencoder(nn.Module):
         for layer in layers:
             sizes.append((layer.output(sizes[-1][0]), layer.output(sizes[-1][1])))
         if min(sizes[-1]) < 1:
-            raise ValueError(
+            raise UserError(
                 "images must be at least 16×16 for the autoencoder, "
                 f"got {self.pixels.height}×{self.pixels.width}"
             )

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from emi.data import IntArray
+from emi.batch import IntArray
 from emi.nets import load_optimizer
 
 

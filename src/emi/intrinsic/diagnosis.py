@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from emi.data import Array, FloatArray, Transitions, pieces
-from emi.intrinsic import IntrinsicReward
+from emi.batch import Array, FloatArray, Transitions, pieces
+from emi.errors import UserError
+from emi.intrinsic.contract import IntrinsicReward
 
 Advantages = Callable[[FloatArray], Array]
 
@@ -20,14 +21,6 @@ RANKED = 0.6  # from this AUC on the unseen is preferred; below 1 − RANKED the
 FAR = 20.0  # times the usual way of a step, in any direction: too far for one
 DRIVEN = 0.25  # share of the bonus that a few far steps may have,
 OVERPAID = 5.0  # or this many times their share of the steps, if that is more
-
-
-class Restorable(IntrinsicReward, Protocol):
-    """A method that can be brought back to where it was, as every `nn.Module` can."""
-
-    def state_dict(self) -> dict[str, Any]: ...
-
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> object: ...
 
 
 class Answer(NamedTuple):
@@ -65,11 +58,11 @@ class Diagnosis:
 
 
 def diagnose(
-    method: Restorable,
+    method: IntrinsicReward,
     transitions: Transitions,
     *,
     reward: Array | None = None,
-    coefficient: float = 1.0,
+    eta: float = 1.0,
     advantages: Advantages | None = None,
     passes: int = 10,
 ) -> Diagnosis:
@@ -80,7 +73,7 @@ def diagnose(
     [n] to advantages [n], without randomness. `passes`: how often parts of the batch are taught.
     """
     if len(transitions) < 20:
-        raise ValueError(f"a diagnosis needs 20 transitions or more, got {len(transitions)}")
+        raise UserError(f"a diagnosis needs 20 transitions or more, got {len(transitions)}")
     before = copy.deepcopy(method.state_dict())
     try:
         bonus = _bonus(method, transitions)
@@ -91,8 +84,8 @@ def diagnose(
             if not bonus.any():  # VIME and EX2 pay nothing before they have learnt
                 bonus = _taught(method, transitions, transitions, passes)
                 method.load_state_dict(copy.deepcopy(before))
-            answers["share"] = _share(bonus, reward, coefficient)
-            answers["advantages"] = _advantages(bonus, reward, coefficient, advantages)
+            answers["share"] = _share(bonus, reward, eta)
+            answers["advantages"] = _advantages(bonus, reward, eta, advantages)
             answers |= _novelty(method, transitions, passes)
     finally:
         method.load_state_dict(before)
@@ -144,30 +137,28 @@ def _resets(bonus: FloatArray, transitions: Transitions) -> Answer:
     return Answer(True, share, what)
 
 
-def _share(bonus: FloatArray, reward: Array | None, coefficient: float) -> Answer:
+def _share(bonus: FloatArray, reward: Array | None, eta: float) -> Answer:
     if reward is None:
         return Answer(None, float("nan"), "not asked: give the environment's reward")
-    paid, earned = np.abs(coefficient * bonus).sum(), np.abs(reward).sum()
+    paid, earned = np.abs(eta * bonus).sum(), np.abs(reward).sum()
     if not bonus.any():
         text = "nothing is paid for any of these: does it need more of them before it pays?"
         return Answer(False, 0.0, text)
     if paid == 0:
-        return Answer(False, 0.0, f"nothing is paid with a coefficient of {coefficient:g}")
+        return Answer(False, 0.0, f"nothing is paid with a eta of {eta:g}")
     share = float(paid / (paid + earned))
     return Answer(True, share, f"{share:.1%} of all reward, by size, is bonus")
 
 
 def _advantages(
-    bonus: FloatArray, reward: Array | None, coefficient: float, advantages: Advantages | None
+    bonus: FloatArray, reward: Array | None, eta: float, advantages: Advantages | None
 ) -> Answer:
     if advantages is None:
         return Answer(None, float("nan"), "not asked: give your trainer's function of rewards")
     if not bonus.any():
         return Answer(None, float("nan"), "not asked: nothing is paid")
     earned = np.zeros(len(bonus)) if reward is None else np.asarray(reward, np.float64)
-    without, once = (
-        np.asarray(advantages(earned + c * bonus), np.float64) for c in (0.0, coefficient)
-    )
+    without, once = (np.asarray(advantages(earned + c * bonus), np.float64) for c in (0.0, eta))
     change = float(np.abs(once - without).mean())
     if change == 0:
         text = "the bonus changes no advantage: is it added before they are computed?"
@@ -177,7 +168,7 @@ def _advantages(
     return Answer(True, change, f"the bonus moves an advantage by {change:.3g}{of_spread}")
 
 
-def _novelty(method: Restorable, transitions: Transitions, passes: int) -> dict[str, Answer]:
+def _novelty(method: IntrinsicReward, transitions: Transitions, passes: int) -> dict[str, Answer]:
     """Teach one side of the batch and look at the other; then teach that, too."""
     along = _slowest(*_places(transitions))
     seen = np.flatnonzero(along < np.quantile(along, SEEN))

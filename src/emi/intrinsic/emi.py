@@ -16,19 +16,13 @@ import gymnasium
 import torch
 from torch import Tensor, nn
 
-from emi.data import (
-    Batched,
-    NotNegativeFloat,
-    PositiveFloat,
-    PositiveInt,
-    Transitions,
-    as_tensor,
-    in_pieces,
-)
+from emi.batch import Batched, Transitions, as_tensor, in_pieces
 from emi.intrinsic.actions import ActionVectors
+from emi.intrinsic.contract import IntrinsicReward
 from emi.intrinsic.descent import Descent
 from emi.intrinsic.information import gaussian_kl, jsd_bound, jsd_loss
 from emi.nets import Activation, linear, mlp, trunk
+from emi.settings import NotNegativeFloat, PositiveFloat, PositiveInt
 
 
 @dataclass(frozen=True)
@@ -126,7 +120,7 @@ def diversity(phi: Tensor, phi_next: Tensor, bandwidth: float) -> Tensor:
     return crowding(phi, phi, bandwidth) - crowding(phi_next, phi, bandwidth)
 
 
-class EMI(nn.Module):
+class EMI(IntrinsicReward):
     """The embeddings φ and ψ, the error model S and the statistics networks T_S and T_A.
 
     Scalars of `learn`, means over its minibatches: `emi/loss_linear`, `emi/loss_error`,
@@ -145,6 +139,8 @@ class EMI(nn.Module):
     ) -> None:
         super().__init__()
         self.config = config
+        # Prediction error is measured before the batch is learnt, diversity after (authors' code).
+        self.learns_first = config.reward == "diversity"
         rng, d = torch.Generator().manual_seed(seed), config.embedding_dim
         self.actions = ActionVectors(action_space)
         features, width = trunk(
@@ -161,28 +157,19 @@ class EMI(nn.Module):
         self.T_A = mlp([3 * d, *config.information_hidden, 1], "relu", rng)
         self.descent = Descent(self.parameters(), config.learning_rate, rng)
 
-    @property
-    def learns_first(self) -> bool:
-        """Surprise is measured before the batch is learnt, diversity after (authors' code)."""
-        return self.config.reward == "diversity"
-
-    @property
-    def _device(self) -> torch.device:
-        return self.T_S[0].weight.device  # type: ignore[return-value]
-
     def embed_state(self, obs: Batched) -> Tensor:
         """φ(s): [n, *observation] to [n, d]."""
-        return in_pieces(self.phi, self._device, obs)
+        return in_pieces(self.phi, self.device, obs)
 
     def embed_action(self, action: Batched) -> Tensor:
         """ψ(a): [n, *action] to [n, d]."""
-        return in_pieces(lambda a: self.psi(self.actions(a)), self._device, action)
+        return in_pieces(lambda a: self.psi(self.actions(a)), self.device, action)
 
     def error(self, obs: Batched, action: Batched) -> Tensor:
         """S(s, a): [n, *observation], [n, *action] to [n, d]; zero without the error model."""
         if not self.config.error_model:
-            return torch.zeros(len(action), self.config.embedding_dim, device=self._device)
-        return in_pieces(lambda s, a: self.S(s, self.actions(a)), self._device, obs, action)
+            return torch.zeros(len(action), self.config.embedding_dim, device=self.device)
+        return in_pieces(lambda s, a: self.S(s, self.actions(a)), self.device, obs, action)
 
     def reward(self, batch: Transitions) -> Tensor:
         phi, phi_next = self.embed_state(batch.obs), self.embed_state(batch.next_obs)
@@ -196,9 +183,9 @@ class EMI(nn.Module):
         for rows in self.descent.minibatches(len(batch), config.minibatch, config.epochs):
             part = batch[rows]
             losses = self.losses(
-                as_tensor(part.obs, self._device),
-                self.actions(as_tensor(part.action, self._device)),
-                as_tensor(part.next_obs, self._device),
+                as_tensor(part.obs, self.device),
+                self.actions(as_tensor(part.action, self.device)),
+                as_tensor(part.next_obs, self.device),
             )
             self.descent.step(self.objective(losses))
             history.append(torch.stack(losses).detach())

@@ -22,20 +22,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from emi.data import (
-    Batched,
-    NotNegativeFloat,
-    PositiveFloat,
-    PositiveInt,
-    Transitions,
-    as_tensor,
-    in_pieces,
-    pieces,
-)
+from emi.batch import Batched, Transitions, as_tensor, in_pieces, pieces
+from emi.errors import UserError
 from emi.intrinsic.actions import ActionVectors
+from emi.intrinsic.contract import IntrinsicReward
 from emi.intrinsic.descent import Descent
 from emi.intrinsic.pool import Pool
-from emi.nets import Conv, Flat, Pixels, convolutions, is_image
+from emi.nets import Conv, Flat, Pixels, convolutions
+from emi.settings import NotNegativeFloat, PositiveFloat, PositiveInt
+from emi.spaces import is_image, require_box
 
 Bonus = Literal["neg_log_density", "inverse_sqrt_density"]
 
@@ -230,7 +225,7 @@ def backward(
     return Step(logit.flatten(), kl, d if x.requires_grad else None)
 
 
-class EX2(nn.Module):
+class EX2(IntrinsicReward):
     """The discriminator, and the states of the past that it is taught to tell from new ones.
 
     Scalars of `learn`, means over its gradient steps: `ex2/loss` (BCE + kl_weight · KL),
@@ -239,6 +234,7 @@ class EX2(nn.Module):
     held, the batch included.
     """
 
+    learns_first = True  # a batch is scored by the discriminator that was just trained on it
     trained: Tensor
 
     def __init__(
@@ -249,12 +245,9 @@ class EX2(nn.Module):
         seed: int = 0,
     ) -> None:
         super().__init__()
-        if not isinstance(observation_space, gymnasium.spaces.Box):
-            raise ValueError(
-                f"observations must be a Box (vectors, or uint8 images), got {observation_space}"
-            )
+        box = require_box(observation_space)
         if config.min_replay > config.replay_size:
-            raise ValueError(
+            raise UserError(
                 f"min_replay must be at most replay_size, {config.replay_size}, "
                 f"got {config.min_replay}"
             )
@@ -262,10 +255,10 @@ class EX2(nn.Module):
         rng, h = torch.Generator().manual_seed(seed), config.hidden
         self.actions = ActionVectors(action_space)
         self.inputs: Flat | NewestFrame
-        if is_image(observation_space):
+        if is_image(box):
             if config.use_actions:
-                raise ValueError("use_actions needs vector observations, got images")
-            self.inputs = NewestFrame(observation_space.shape)
+                raise UserError("use_actions needs vector observations, got images")
+            self.inputs = NewestFrame(box.shape)
             pixels = Pixels(self.inputs.shape)
             nets, (width, _) = zip(
                 *(convolutions(pixels, CONVOLUTIONS, "relu", rng) for _ in range(2)), strict=True
@@ -273,7 +266,7 @@ class EX2(nn.Module):
             sizes = [width]
         else:
             self.inputs, nets = Flat(), ()
-            width = math.prod(observation_space.shape)
+            width = math.prod(box.shape)
             sizes = [width + (self.actions.size if config.use_actions else 0), h, h]
         self.convolutions = nn.ModuleList(nets)  # the encoders' first layers, for images
         self.shapes = layer_shapes(sizes, h, config.features)
@@ -285,15 +278,6 @@ class EX2(nn.Module):
         self.pool = Pool(config.replay_size)
         self.register_buffer("trained", torch.tensor(False))
         self.descent = Descent(self.parameters(), config.learning_rate, rng)
-
-    @property
-    def learns_first(self) -> bool:
-        """A batch is scored by the discriminator that has just been trained on it."""
-        return True
-
-    @property
-    def _device(self) -> torch.device:
-        return self.weights.device
 
     def rows(self, obs: Tensor, action: Tensor) -> Tensor:
         """What is compared and kept: [n, inputs] floats, or newest frames [n, C, H, W], uint8."""
@@ -311,12 +295,12 @@ class EX2(nn.Module):
             x = [net(rows) for net in self.convolutions] or [rows, rows]
             return exemplar_logit(D, torch.stack(x))
 
-        return in_pieces(score, self._device, obs, action)
+        return in_pieces(score, self.device, obs, action)
 
     def reward(self, batch: Transitions) -> Tensor:
         """The novelty of s (and a) less its median over the batch; 0 until the past is known."""
         if len(self.pool) < self.config.min_replay:
-            return torch.zeros(len(batch), device=self._device)
+            return torch.zeros(len(batch), device=self.device)
         bonus = novelty(self.logit(batch.obs, batch.action), self.config.bonus)
         return bonus - bonus.quantile(0.5)
 
@@ -326,7 +310,7 @@ class EX2(nn.Module):
             bce, kl, accuracy = self._fit(batch)
             self.trained.fill_(True)
         # Only now: what is called the past must be older than the batch.
-        for obs, action in pieces(batch.obs, batch.action, device=self._device):
+        for obs, action in pieces(batch.obs, batch.action, device=self.device):
             self.pool.add(self.rows(obs, action))
         return {
             "ex2/loss": bce + self.config.kl_weight * kl,
@@ -377,9 +361,9 @@ class EX2(nn.Module):
             steps = min(left, STEPS)
             left -= steps
             chosen = torch.randint(len(batch), (steps * B,), generator=rng).numpy()
-            columns = (as_tensor(c[chosen], self._device) for c in (batch.obs, batch.action))
-            x, past = self.rows(*columns), self.pool.draw(steps * B, rng).to(self._device)
+            columns = (as_tensor(c[chosen], self.device) for c in (batch.obs, batch.action))
+            x, past = self.rows(*columns), self.pool.draw(steps * B, rng).to(self.device)
             x, past = (part.view(steps, B, *part.shape[1:]) for part in (x, past))
             rows = torch.stack([x, x, x, past], dim=1).view(steps, 2, 2 * B, *x.shape[2:])
             noise = torch.randn(steps, 2, 2 * B, config.features, generator=rng)
-            yield from zip(rows, noise.to(self._device), strict=True)
+            yield from zip(rows, noise.to(self.device), strict=True)

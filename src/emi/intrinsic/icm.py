@@ -17,18 +17,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from emi.data import (
-    Batched,
-    FractionOrZero,
-    PositiveFloat,
-    PositiveInt,
-    Transitions,
-    as_tensor,
-    in_pieces,
-)
+from emi.batch import Batched, Transitions, as_tensor, in_pieces
 from emi.intrinsic.actions import ActionVectors
+from emi.intrinsic.contract import IntrinsicReward
 from emi.intrinsic.descent import Descent
-from emi.nets import Conv, Pixels, convolutions, is_image, mlp, trunk
+from emi.nets import Conv, Pixels, convolutions, mlp, trunk
+from emi.settings import FractionOrZero, PositiveFloat, PositiveInt
+from emi.spaces import is_image
 
 CONVOLUTIONS = (Conv(32, 3, 2, padding=1),) * 4  # φ of images (paper, section 3; authors' code)
 UNITS = 256  # hidden units of f and of g, ReLU (paper, section 3; authors' code)
@@ -86,7 +81,7 @@ def surprisal(logits: Tensor, action: Tensor) -> Tensor:
     return cross_entropy(logits, action, reduction="none")
 
 
-class ICM(nn.Module):
+class ICM(IntrinsicReward):
     """The features φ, the inverse model g and the forward model f.
 
     Scalars of `learn`: `icm/loss_inverse` and `icm/loss_forward` (the terms of equation 7,
@@ -111,34 +106,25 @@ class ICM(nn.Module):
         self.f = mlp([width + self.actions.size, UNITS, width], "relu", rng)
         self.descent = Descent(self.parameters(), config.learning_rate, rng)
 
-    @property
-    def learns_first(self) -> bool:
-        """Surprise is measured before the batch is learnt (authors' code)."""
-        return False
-
-    @property
-    def _device(self) -> torch.device:
-        return self.g[0].weight.device  # type: ignore[return-value]
-
     def embed_state(self, obs: Batched) -> Tensor:
         """φ(s): [n, *observation] to [n, d]."""
-        return in_pieces(self.phi, self._device, obs)
+        return in_pieces(self.phi, self.device, obs)
 
     def reward(self, batch: Transitions) -> Tensor:
         def surprise(obs: Tensor, action: Tensor, next_obs: Tensor) -> Tensor:
             foreseen = self.f(torch.cat([self.phi(obs), self.actions(action)], 1))
             return forward_error(foreseen, self.phi(next_obs))
 
-        return in_pieces(surprise, self._device, batch.obs, batch.action, batch.next_obs)
+        return in_pieces(surprise, self.device, batch.obs, batch.action, batch.next_obs)
 
     def learn(self, batch: Transitions) -> dict[str, float]:
         config, history = self.config, []
         for rows in self.descent.minibatches(len(batch), config.minibatch, config.epochs):
             part = batch[rows]
             losses = self.losses(
-                as_tensor(part.obs, self._device),
-                self.actions(as_tensor(part.action, self._device)),
-                as_tensor(part.next_obs, self._device),
+                as_tensor(part.obs, self.device),
+                self.actions(as_tensor(part.action, self.device)),
+                as_tensor(part.next_obs, self.device),
             )
             self.descent.step(self.objective(losses))
             history.append(torch.stack(losses).detach())

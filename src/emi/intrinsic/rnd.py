@@ -13,7 +13,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
-from itertools import accumulate
 from typing import Any
 
 import gymnasium
@@ -21,21 +20,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from emi.data import (
-    Batched,
-    FloatArray,
-    Fraction,
-    IntArray,
-    PositiveFloat,
-    PositiveInt,
-    Transitions,
-    as_tensor,
-    in_pieces,
-    pieces,
-)
+from emi.batch import Batched, Transitions, as_tensor, in_pieces, pieces
+from emi.intrinsic.bonus_scale import BonusScale
+from emi.intrinsic.contract import Finish, IntrinsicReward
 from emi.intrinsic.descent import Descent
 from emi.intrinsic.moments import Moments, RunningMoments
-from emi.nets import Conv, Flat, Pixels, convolutions, is_image, linear, mlp
+from emi.nets import Conv, Flat, Pixels, convolutions, linear, mlp
+from emi.settings import Fraction, PositiveFloat, PositiveInt
+from emi.spaces import is_image, require_box
 
 
 @dataclass(frozen=True)
@@ -73,62 +65,6 @@ def distillation_error(predicted: Tensor, target: Tensor) -> Tensor:
     return (predicted - target).square().mean(1)
 
 
-def discounted_sums(
-    bonus: FloatArray, env: IntArray, last: FloatArray, discount: float
-) -> tuple[FloatArray, FloatArray]:
-    """R_t = γ R_{t−1} + r_t through the rows of each environment, across the ends of episodes.
-
-    `bonus` and `env` [n], `last` [envs]: the R that each environment had reached, 0 for new ones.
-    Returns R of every row, [n], and what `last` is after them, [envs] or longer.
-    """
-    sums = np.empty_like(bonus)
-    after = np.zeros(max(len(last), int(env.max()) + 1))
-    after[: len(last)] = last
-    for e in np.unique(env):
-        rows, start = np.flatnonzero(env == e), float(after[e])
-        steps = accumulate(bonus[rows].tolist(), lambda R, r: discount * R + r, initial=start)
-        sums[rows] = list(steps)[1:]
-        after[e] = sums[rows[-1]]
-    return sums, after
-
-
-class BonusScale:
-    """What a bonus is divided by: the deviation of all R so far, those of the batch included.
-
-    The moments of R are `sums`, a module of the owner, which keeps `last` in its state as well.
-    """
-
-    def __init__(self, sums: RunningMoments, discount: float) -> None:
-        self.sums, self.discount = sums, discount
-        # R_0 = 0 counts as a value, so that a first batch of one row has a deviation: R_1 / 2.
-        sums.update(torch.zeros(1))
-        self.last: FloatArray = np.zeros(1)  # [envs], the R that each environment has reached
-
-    @property
-    def value(self) -> float:
-        """What divided the batch that was taken in last."""
-        return self.sums.variance.sqrt().item()
-
-    def _discounted(self, bonus: Tensor, env: IntArray | None) -> tuple[Tensor, FloatArray]:
-        """R of each row as a tensor [n], and the last R of each environment."""
-        stream = np.zeros(len(bonus), np.int64) if env is None else env
-        rows = bonus.double().cpu().numpy()
-        sums, last = discounted_sums(rows, stream, self.last, self.discount)
-        return torch.from_numpy(sums).to(bonus.device), last
-
-    def divide(self, bonus: Tensor, env: IntArray | None) -> Tensor:
-        """[n] bonuses by the scale, these rows included; nothing is stored."""
-        sums, _ = self._discounted(bonus, env)
-        scale = self.sums.with_rows(sums).variance.sqrt()
-        # The scale is 0 only if every bonus so far is, and then this one is 0 as well.
-        return bonus / scale.clamp(min=torch.finfo(bonus.dtype).tiny)
-
-    def update(self, bonus: Tensor, env: IntArray | None) -> None:
-        """Take in [n] bonuses as they were before they were divided."""
-        sums, self.last = self._discounted(bonus, env)
-        self.sums.update(sums)
-
-
 def encoder(
     entries: Pixels | Flat,
     shape: Sequence[int],
@@ -144,7 +80,7 @@ def encoder(
     return list(net), sizes[-1]
 
 
-class RND(nn.Module):
+class RND(IntrinsicReward):
     """The random target f, the predictor f̂, and the moments of what they read and pay.
 
     Actions are not read. Scalars of `learn`: `rnd/loss` (the predictor's error before each of its
@@ -160,20 +96,17 @@ class RND(nn.Module):
         seed: int = 0,
     ) -> None:
         super().__init__()
-        if not isinstance(observation_space, gymnasium.spaces.Box):
-            raise ValueError(
-                f"observations must be a Box (vectors, or uint8 images), got {observation_space}"
-            )
+        box = require_box(observation_space)
         self.config = config
         rng, k = torch.Generator().manual_seed(seed), config.features
         shape: tuple[int, ...]
-        if is_image(observation_space):
-            pixels = Pixels(observation_space.shape, newest_frame=True)
+        if is_image(box):
+            pixels = Pixels(box.shape, newest_frame=True)
             self.entries: Pixels | Flat = pixels
             shape = (pixels.channels, pixels.height, pixels.width)
         else:
             self.entries = Flat()
-            shape = (math.prod(observation_space.shape),)
+            shape = (math.prod(box.shape),)
 
         layers, width = encoder(self.entries, shape, config.hidden, rng)
         self.target = nn.Sequential(*layers, linear(width, k, rng, init="orthogonal"))
@@ -187,15 +120,6 @@ class RND(nn.Module):
         self._scale = BonusScale(self.sums, config.discount)
         self.descent = Descent(self.predictor.parameters(), config.learning_rate, rng)
 
-    @property
-    def learns_first(self) -> bool:
-        """Novelty is measured before the batch is learnt (authors' code)."""
-        return False
-
-    @property
-    def _device(self) -> torch.device:
-        return self.observed.mean.device
-
     def error(self, obs: Batched) -> Tensor:
         """The bonus before it is scaled: [n, *observation] to [n].
 
@@ -203,28 +127,39 @@ class RND(nn.Module):
         """
         moments: Moments | RunningMoments = self.observed
         if self.observed.count == 0:
-            parts = (Moments.of(self.entries(part)) for (part,) in pieces(obs, device=self._device))
+            parts = (Moments.of(self.entries(part)) for (part,) in pieces(obs, device=self.device))
             moments = reduce(Moments.merge, parts)
 
         def of(part: Tensor) -> Tensor:
             x = whiten(self.entries(part), moments)
             return distillation_error(self.predictor(x), self.target(x))
 
-        return in_pieces(of, self._device, obs)
+        return in_pieces(of, self.device, obs)
 
     def reward(self, batch: Transitions) -> Tensor:
-        """The error divided by the deviation of R, this batch included."""
-        return self._scale.divide(self.error(batch.next_obs), batch.env)
+        """The error divided by the standard deviation of R, this batch included."""
+        return self._scale.divide(self.error(batch.next_obs), batch.env_index)
 
     def learn(self, batch: Transitions) -> dict[str, float]:
-        # In the order of the original: what was paid is measured with the old moments, the
-        # predictor learns with the new ones.
-        self._scale.update(self.error(batch.next_obs), batch.env)
-        for (part,) in pieces(batch.next_obs, device=self._device):
+        return self._learn(batch, self.error(batch.next_obs))
+
+    def score(self, batch: Transitions) -> tuple[Tensor, Finish]:
+        """Scoring and learning need the same error of the same batch: it is computed once."""
+        error = self.error(batch.next_obs)
+        return self._scale.divide(error, batch.env_index), lambda: self._learn(batch, error)
+
+    def _learn(self, batch: Transitions, error: Tensor) -> dict[str, float]:
+        """Train on the batch, whose `error` [n] is that of the predictor before.
+
+        In the order of the original: the bonus uses the old moments of observations, the predictor
+        is trained with the new ones.
+        """
+        self._scale.update(error, batch.env_index)
+        for (part,) in pieces(batch.next_obs, device=self.device):
             self.observed.update(self.entries(part))
 
         config, clipped, targets, losses = self.config, 0, [], []
-        for (part,) in pieces(batch.next_obs, device=self._device):
+        for (part,) in pieces(batch.next_obs, device=self.device):
             x = whiten(self.entries(part), self.observed)
             targets.append(self.target(x))
             clipped += int((x.abs() >= CLIP).sum())
@@ -233,7 +168,7 @@ class RND(nn.Module):
         for _ in range(config.epochs):
             order = torch.randperm(len(batch), generator=self.descent.generator).numpy()
             for rows in np.array_split(order, min(config.minibatches, len(order))):
-                obs = as_tensor(batch.next_obs[rows], self._device)
+                obs = as_tensor(batch.next_obs[rows], self.device)
                 x = whiten(self.entries(obs), self.observed)
                 loss = distillation_error(self.predictor(x), target[rows]).mean()
                 self.descent.step(loss)

@@ -18,19 +18,14 @@ import gymnasium
 import torch
 from torch import Tensor, nn
 
-from emi.data import (
-    Batched,
-    NotNegativeFloat,
-    PositiveFloat,
-    PositiveInt,
-    Transitions,
-    in_pieces,
-    pieces,
-)
+from emi.batch import Batched, Transitions, in_pieces, pieces
 from emi.intrinsic.autoencoder import ImageAutoencoder, VectorAutoencoder, binary_penalty
+from emi.intrinsic.contract import IntrinsicReward
 from emi.intrinsic.descent import Descent
 from emi.intrinsic.pool import Pool
-from emi.nets import Flat, Pixels, is_image
+from emi.nets import Flat, Pixels
+from emi.settings import NotNegativeFloat, PositiveFloat, PositiveInt
+from emi.spaces import is_image, require_box
 
 
 @dataclass(frozen=True)
@@ -146,7 +141,7 @@ def autoencoder(
     return VectorAutoencoder(size, config.ae_vector_hidden, config.ae_vector_code, rng)
 
 
-class SimHash(nn.Module):
+class SimHash(IntrinsicReward):
     """The projection A, the counts and, for AE-SimHash, the autoencoder and its pool.
 
     Actions are not read. Scalars of `learn`: `simhash/new_codes` (share of the batch's rows whose
@@ -157,6 +152,7 @@ class SimHash(nn.Module):
     over the last block of gradient steps, and `simhash/ae_updates` (how many steps it took).
     """
 
+    learns_first = True  # counts include the batch that is scored: n ≥ 1 (paper, algorithm 1)
     A: Tensor  # [k, D]
     batches: Tensor  # [], learnt so far
     last: Tensor  # [3], the scalars of the last training
@@ -169,34 +165,26 @@ class SimHash(nn.Module):
         seed: int = 0,
     ) -> None:
         super().__init__()
-        if not isinstance(observation_space, gymnasium.spaces.Box):
-            raise ValueError(
-                f"observations must be a Box (vectors, or uint8 images), got {observation_space}"
-            )
+        box = require_box(observation_space)
         self.config = config
         rng = torch.Generator().manual_seed(seed)
         self.counts = Counts(config.key_bits)
         if config.autoencoder:
-            self.net = autoencoder(observation_space, config, rng)
+            self.net = autoencoder(box, config, rng)
             self.pool = Pool(config.ae_pool)
             self.descent = Descent(self.net.parameters(), config.ae_learning_rate, rng)
             self.register_buffer("batches", torch.zeros((), dtype=torch.int64))
             self.register_buffer("last", torch.zeros(3, dtype=torch.float64))
             width = self.net.code
-        elif is_image(observation_space):
-            pixels = Pixels(observation_space.shape, newest_frame=True)
+        elif is_image(box):
+            pixels = Pixels(box.shape, newest_frame=True)
             self.flat = nn.Sequential(pixels, Flat())
             width = pixels.channels * pixels.height * pixels.width
         else:
             self.flat = nn.Sequential(Flat())
-            width = math.prod(observation_space.shape)
+            width = math.prod(box.shape)
         A = torch.randn(config.key_bits, width, generator=rng, dtype=torch.float64)
         self.register_buffer("A", A)
-
-    @property
-    def learns_first(self) -> bool:
-        """Counts include the batch that is scored, so that n ≥ 1 (paper, algorithm 1)."""
-        return True
 
     def g(self, obs: Tensor) -> Tensor:
         """What is hashed: the observation, or the autoencoder's bits as ±1; [n, ...] to [n, D]."""

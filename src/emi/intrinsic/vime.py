@@ -21,12 +21,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad, softplus
 
-from emi.data import NotNegativeFloat, PositiveFloat, PositiveInt, Transitions, in_pieces
+from emi.batch import Transitions, in_pieces
 from emi.intrinsic.actions import ActionVectors
+from emi.intrinsic.contract import Finish, IntrinsicReward
 from emi.intrinsic.descent import Descent
 from emi.intrinsic.moments import Moments
 from emi.intrinsic.pool import Pool
-from emi.nets import Flat, is_image
+from emi.nets import Flat
+from emi.settings import NotNegativeFloat, PositiveFloat, PositiveInt
+from emi.spaces import require_vectors
 
 
 @dataclass(frozen=True)
@@ -147,7 +150,7 @@ def divisor(medians: list[float]) -> float:
     return max(sum(medians) / len(medians), MIN_DIVISOR)
 
 
-class VIME(nn.Module):
+class VIME(IntrinsicReward):
     """The Bayesian network q(θ; φ), φ = (μ, ρ), σ = softplus(ρ), and the replay it learns from.
 
     Scalars of `learn`: `vime/nll`, the negative log-likelihood of a minibatch, summed over its
@@ -170,12 +173,11 @@ class VIME(nn.Module):
         seed: int = 0,
     ) -> None:
         super().__init__()
-        if not isinstance(observation_space, gymnasium.spaces.Box) or is_image(observation_space):
-            raise ValueError(f"VIME needs vectors: a Box, and no image, got {observation_space}")
+        box = require_vectors(observation_space, "VIME")
         self.config = config
         rng = torch.Generator().manual_seed(seed)
         self.flat, self.actions = Flat(), ActionVectors(action_space)
-        width = math.prod(observation_space.shape)
+        width = math.prod(box.shape)
         self.sizes = [width + self.actions.size, *config.hidden, width]
         # All weights in two rows: a gradient step is a few calls on long vectors.
         weights = sum((i + 1) * o for i, o in pairwise(self.sizes))
@@ -192,22 +194,26 @@ class VIME(nn.Module):
         self.trained = False
         self.medians: list[float] = []  # of the last batches, the newest last
 
-    @property
-    def learns_first(self) -> bool:
-        """A transition that was learnt teaches nothing more: it is scored before."""
-        return False
-
     def reward(self, batch: Transitions) -> Tensor:
-        if not self.trained:
-            return torch.zeros(len(batch), device=self.phi.device)
-        gain = self._gain(self._rows(batch))
-        return gain / divisor(self._recent(gain))
+        bonus, _ = self.score(batch)
+        return bonus
 
     def learn(self, batch: Transitions) -> dict[str, float]:
+        _, finish = self.score(batch)
+        return finish()
+
+    def score(self, batch: Transitions) -> tuple[Tensor, Finish]:
+        """Scoring and learning need the same gains of the same rows: they are computed once."""
         rows = self._rows(batch)
+        if not self.trained:
+            return torch.zeros(len(batch), device=self.device), lambda: self._learn(rows, None)
+        gain = self._gain(rows)
+        return gain / divisor(self._recent(gain)), lambda: self._learn(rows, gain)
+
+    def _learn(self, rows: Tensor, gain: Tensor | None) -> dict[str, float]:
+        """Train on [n, in + out] rows, of which `gain` [n] was measured if anything was paid."""
         median = clipped = loss = nll = kl = 0.0
-        if self.trained:
-            gain = self._gain(rows)
+        if gain is not None:
             clipped = (gain >= self.config.max_gain).float().mean().item()
             self.medians = self._recent(gain)
             median = divisor(self.medians)

@@ -18,8 +18,8 @@ from matplotlib.patches import Patch
 from matplotlib.patheffects import withStroke
 
 from emi.report.load import Run
-from emi.report.paper_values import PAPER, TITLES, PaperValues, in_millions
 from emi.report.statistics import Array, bootstrap_band, on_common_steps
+from emi.reproduction.paper_values import PAPER, TITLES, PaperValues, in_millions
 
 BLUE, ORANGE, GREY = "#0072B2", "#D55E00", "#555555"  # of Okabe and Ito's colour-blind safe set
 PANEL_INCHES = (3.0, 2.9)

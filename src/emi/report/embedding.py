@@ -19,7 +19,7 @@ from safetensors.numpy import load
 
 from emi.report.curves import BLUE, GREY, ORANGE, save_figure
 from emi.report.load import Run, load_run, read_stored, stored
-from emi.report.paper_values import TITLES
+from emi.reproduction.paper_values import TITLES
 
 SAMPLE = "embedding.safetensors"  # in a run directory; compressed in results/
 

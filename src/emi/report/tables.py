@@ -10,7 +10,6 @@ import numpy as np
 
 from emi.report.first_reward import first_reward, median_first_reward
 from emi.report.load import Run
-from emi.report.paper_values import PAPER, TITLES, PaperValues, in_millions
 from emi.report.statistics import (
     Interval,
     bootstrap_interval,
@@ -18,6 +17,7 @@ from emi.report.statistics import (
     stratified_bootstrap,
     wilson_interval,
 )
+from emi.reproduction.paper_values import PAPER, TITLES, PaperValues, in_millions
 
 LAST_ITERATIONS = 10
 

@@ -1,0 +1,137 @@
+"""The types that every package shares: batches of transitions, and rows that are read lazily.
+
+Time is always the first axis and environments the second, `[time, env, ...]`. A flat batch holds
+the same steps in time-major order without the steps that are not transitions, `[n, ...]`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+BoolArray = npt.NDArray[np.bool_]
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Stacks:
+    """Stacks of frames [rows, k, *frame] that store every frame once; indexed like an array."""
+
+    frames: Array  # [frames, *frame]
+    index: IntArray  # [rows, k], the frames of each row, the newest last
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def __getitem__(self, which: Any) -> Array:
+        return self.frames[self.index[which]]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows `pool[index]`, gathered only when they are read, so that images are stored once.
+
+    Indexing, `np.asarray` and `torch.as_tensor` gather in one call.
+    """
+
+    pool: Array | Stacks  # [rows, ...]
+    index: IntArray  # [n]
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def __getitem__(self, which: Any) -> Array:
+        return self.pool[self.index[which]]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        if copy is False:
+            raise ValueError("rows are gathered into a new array: copy=False is impossible")
+        rows = self[:]
+        return rows if dtype is None else rows.astype(dtype, copy=False)
+
+    # torch.as_tensor reads these two; without them it would copy row by row.
+    def __dlpack__(self, **options: Any) -> Any:
+        return self[:].__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0)  # main memory
+
+
+Batched = Array | Tensor | Rows
+
+
+@dataclass(frozen=True)
+class Transitions:
+    """A batch of (s, a, s'), each with a leading batch axis: arrays, tensors, or `emi.batch.Rows`.
+
+    `next_obs` is the true successor, also where an episode ended. Actions are in the units of the
+    environment's action space. The rows of one environment are in time order. Methods that follow
+    a stream of bonuses or keep an episodic memory read `env_index` and `ended`; without the first
+    all rows are one stream, without the second no episode ends.
+    """
+
+    obs: Batched  # [n, *observation]
+    action: Batched  # [n, *action]
+    next_obs: Batched  # [n, *observation]
+    env_index: IntArray | None = None  # [n], the environment a row came from, counted from 0
+    ended: BoolArray | None = None  # [n], whether the episode ended after this row
+
+    def __post_init__(self) -> None:
+        lengths = {len(self.obs), len(self.action), len(self.next_obs)}
+        if len(lengths) != 1:
+            raise ValueError(
+                "obs, action and next_obs must have one length, got "
+                f"{len(self.obs)}, {len(self.action)} and {len(self.next_obs)}"
+            )
+        for name in ("env_index", "ended"):
+            column = getattr(self, name)
+            if column is not None and len(column) != len(self.action):
+                raise ValueError(
+                    f"{name} must have one entry for each of the {len(self.action)} transitions, "
+                    f"got {len(column)}"
+                )
+
+    def __len__(self) -> int:
+        return len(self.action)
+
+    def __getitem__(self, which: Any) -> Transitions:
+        env_index = None if self.env_index is None else self.env_index[which]
+        ended = None if self.ended is None else self.ended[which]
+        return Transitions(
+            self.obs[which], self.action[which], self.next_obs[which], env_index, ended
+        )
+
+
+def as_tensor(array: Batched, device: torch.device | str = "cpu") -> Tensor:
+    """The rows as a tensor on `device`; copied only if necessary."""
+    return torch.as_tensor(array[:] if isinstance(array, Rows) else array, device=device)
+
+
+# Large batches are processed in pieces: the images of an iteration are never floats at once.
+PIECE_ROWS = 8_192  # most rows in a piece
+PIECE_ENTRIES = 2**22  # most entries in a piece: a convolution makes several times as many of them
+
+
+def pieces(*columns: Batched, device: torch.device | str) -> Iterator[tuple[Tensor, ...]]:
+    """The columns in order as tensors on `device`, the same rows of each at a time."""
+    widest = max(math.prod(column[:1].shape) for column in columns)
+    rows = max(1, min(PIECE_ROWS, PIECE_ENTRIES // max(1, widest)))
+    for start in range(0, len(columns[0]), rows):
+        yield tuple(as_tensor(column[start : start + rows], device) for column in columns)
+
+
+def in_pieces(
+    function: Callable[..., Tensor], device: torch.device | str, *columns: Batched
+) -> Tensor:
+    """`function` of the columns, computed piece by piece without gradients."""
+    with torch.no_grad():
+        return torch.cat([function(*part) for part in pieces(*columns, device=device)])

@@ -1,0 +1,36 @@
+"""Errors that a user can fix, and the check that numbers are finite."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+FAILED, BAD_INPUT = 1, 2  # exit codes of the command line
+
+
+class UserError(ValueError):
+    """One sentence that tells the user what to change; the command line prints it.
+
+    `exit_code` is 2 if the input was wrong and nothing was done, 1 if work that had begun failed.
+    Any other exception that reaches the command line is a bug in emi and is shown as one.
+    """
+
+    def __init__(self, sentence: str, exit_code: int = BAD_INPUT) -> None:
+        super().__init__(sentence)
+        self.exit_code = exit_code
+
+
+class NotFiniteError(UserError):
+    """A value became NaN or infinite; the message names it."""
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__(sentence, FAILED)
+
+
+def check_finite(name: str, array: npt.NDArray[Any]) -> None:
+    """Raise NotFiniteError if any entry is NaN or infinite."""
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        what = "NaN" if np.isnan(array).any() else "infinite"
+        raise NotFiniteError(f"{name} became {what}")

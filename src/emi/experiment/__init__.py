@@ -1,1 +1,0 @@
-"""Experiments: configuration, the training loop, and what is kept of a run."""

@@ -1,0 +1,68 @@
+"""Division of a bonus by the running standard deviation of its discounted sum, as in RND."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from emi.batch import FloatArray, IntArray
+from emi.intrinsic.moments import RunningMoments
+
+
+def discounted_sums(
+    bonus: FloatArray, env_index: IntArray, last: FloatArray, discount: float
+) -> tuple[FloatArray, FloatArray]:
+    """R_t = γ R_{t−1} + r_t through the rows of each environment, across episode ends.
+
+    `bonus` and `env_index` [n], `last` [envs]: the R that each environment had reached, 0 for new
+    ones. Returns R of every row, [n], and the new `last`, [envs] or longer.
+    """
+    sums = np.empty_like(bonus)
+    after = np.zeros(max(len(last), int(env_index.max()) + 1))
+    after[: len(last)] = last
+    for e in np.unique(env_index):
+        rows, start = np.flatnonzero(env_index == e), float(after[e])
+        steps = accumulate(bonus[rows].tolist(), lambda R, r: discount * R + r, initial=start)
+        sums[rows] = list(steps)[1:]
+        after[e] = sums[rows[-1]]
+    return sums, after
+
+
+class BonusScale:
+    """The divisor of a bonus: the standard deviation of all R so far, the batch included.
+
+    The moments of R are `sums`, a module of the owner, which also stores `last` in its state.
+    """
+
+    def __init__(self, sums: RunningMoments, discount: float) -> None:
+        self.sums, self.discount = sums, discount
+        # R_0 = 0 counts as a value, so that a first batch of one row has a deviation: R_1 / 2.
+        sums.update(torch.zeros(1))
+        self.last: FloatArray = np.zeros(1)  # [envs], the R that each environment has reached
+
+    @property
+    def value(self) -> float:
+        """The divisor of the batch that was absorbed last."""
+        return self.sums.variance.sqrt().item()
+
+    def _discounted(self, bonus: Tensor, env_index: IntArray | None) -> tuple[Tensor, FloatArray]:
+        """R of each row as a tensor [n], and the last R of each environment."""
+        stream = np.zeros(len(bonus), np.int64) if env_index is None else env_index
+        rows = bonus.double().cpu().numpy()
+        sums, last = discounted_sums(rows, stream, self.last, self.discount)
+        return torch.from_numpy(sums).to(bonus.device), last
+
+    def divide(self, bonus: Tensor, env_index: IntArray | None) -> Tensor:
+        """[n] bonuses divided by the scale, these rows included; nothing is stored."""
+        sums, _ = self._discounted(bonus, env_index)
+        scale = self.sums.with_rows(sums).variance.sqrt()
+        # The scale is 0 only if every bonus so far is 0, and then this one is 0 as well.
+        return bonus / scale.clamp(min=torch.finfo(bonus.dtype).tiny)
+
+    def update(self, bonus: Tensor, env_index: IntArray | None) -> None:
+        """Absorb [n] bonuses as they were before the division."""
+        sums, self.last = self._discounted(bonus, env_index)
+        self.sums.update(sums)

@@ -1,0 +1,131 @@
+"""The contract of intrinsic rewards: what a method must have to work everywhere in emi.
+
+class MyMethod(IntrinsicReward):
+    def __init__(self, observation_space, action_space, config=MyConfig(), seed=0): ...
+    def reward(self, batch): ...   # [n] bonuses, changes nothing
+    def learn(self, batch): ...    # trains on the batch, returns scalars to log
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import inspect
+import itertools
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, NamedTuple, cast
+
+import gymnasium
+import torch
+from torch import Tensor, nn
+
+from emi.batch import Transitions
+from emi.errors import UserError
+from emi.intrinsic.table import METHODS
+
+Finish = Callable[[], dict[str, float]]
+
+
+class IntrinsicReward(nn.Module, ABC):
+    """An intrinsic reward: a bonus for transitions, and a model that learns from them.
+
+    A method is built as `Method(observation_space, action_space, config=MethodConfig(), seed=0)`,
+    where the config is a frozen dataclass. All state is in `state_dict`: parameters, buffers, and
+    whatever `get_extra_state` returns. A method with an episodic memory keeps it per
+    `batch.env_index` and resets it where `batch.ended`.
+    """
+
+    learns_first: bool = False
+    """Is a batch scored by the model that was already trained on it?"""
+
+    @abstractmethod
+    def reward(self, batch: Transitions) -> Tensor:
+        """Return finite bonuses [n]; pure: stores nothing, draws no random numbers."""
+
+    @abstractmethod
+    def learn(self, batch: Transitions) -> dict[str, float]:
+        """Train on the batch; returns the scalars that the class documents."""
+
+    def score(self, batch: Transitions) -> tuple[Tensor, Finish]:
+        """Score a batch in the order that `learns_first` declares; [n] bonuses and `finish`.
+
+        Calling `finish` trains on the batch, unless that was done already, and returns the scalars.
+        Nothing else depends on it before the next batch, so it may run in another thread. Override
+        this to share work between scoring and learning.
+        """
+        if self.learns_first:
+            scalars = self.learn(batch)
+            return self.reward(batch), lambda: scalars
+        return self.reward(batch), lambda: self.learn(batch)
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the method's tensors."""
+        tensors = itertools.chain(self.parameters(), self.buffers())
+        return next((tensor.device for tensor in tensors), torch.device("cpu"))
+
+
+def score_and_learn(method: IntrinsicReward, batch: Transitions) -> tuple[Tensor, dict[str, float]]:
+    """Score a batch and train on it, in the method's order; returns [n] bonuses and scalars."""
+    bonus, finish = method.score(batch)
+    return bonus, finish()
+
+
+Factory = Callable[..., IntrinsicReward]
+"""A class or a function called as `factory(observation_space, action_space, config, seed)`."""
+
+
+class Method(NamedTuple):
+    """A method that can be built: what builds it, and its default settings."""
+
+    factory: Factory | None  # None: no bonus
+    config: Any  # a frozen dataclass, or None if the method has no settings
+
+    def build(
+        self, observation_space: gymnasium.Space, action_space: gymnasium.Space, seed: int
+    ) -> IntrinsicReward | None:
+        """The method for these spaces, None if there is no bonus; UserError if it is not one."""
+        if self.factory is None:
+            return None
+        method = self.factory(observation_space, action_space, self.config, seed)
+        if not isinstance(method, IntrinsicReward):
+            raise UserError(f"a method must be an emi.IntrinsicReward, got {type(method).__name__}")
+        return method
+
+
+def find_method(name: str) -> Method:
+    """The method of a name in the table, or of a user's `package.module:Class`."""
+    entry = METHODS.get(name)
+    if entry is not None and entry.home is None:
+        return Method(None, None)
+    home = name if entry is None or entry.home is None else entry.home
+    module, _, attribute = home.partition(":")
+    try:
+        factory = getattr(importlib.import_module(module), attribute)
+    except ModuleNotFoundError as error:
+        raise UserError(f"cannot import {name}: {error}") from None
+    except AttributeError:
+        raise UserError(f"cannot import {name}: {module} has no {attribute}") from None
+    method = method_of(factory)
+    if entry is None or not entry.settings:
+        return method
+    return method._replace(config=dataclasses.replace(method.config, **entry.settings))
+
+
+def method_of(factory: Factory) -> Method:
+    """The method that a class or function builds; its settings are the default of `config`."""
+    if not callable(factory):
+        raise UserError(f"a method must be a class or a function, got {factory!r}")
+    if inspect.isclass(factory) and not issubclass(factory, IntrinsicReward):
+        raise UserError(f"{factory.__name__} must be a subclass of emi.IntrinsicReward")
+    parameter = inspect.signature(factory).parameters.get("config")
+    config = None if parameter is None else parameter.default
+    if config is inspect.Parameter.empty or not (
+        config is None or dataclasses.is_dataclass(config)
+    ):
+        raise UserError(
+            f"the config of {getattr(factory, '__name__', factory)} must default to a frozen "
+            "dataclass, as in config=MyConfig(), or to None"
+        )
+    return Method(factory, cast(Any, config))

@@ -1,0 +1,67 @@
+"""A method that reads observations in units of their standard deviation."""
+
+from __future__ import annotations
+
+import gymnasium
+import torch
+from torch import Tensor
+
+from emi.batch import Batched, Transitions, as_tensor
+from emi.intrinsic.contract import IntrinsicReward
+from emi.intrinsic.moments import Moments, RunningMoments
+from emi.spaces import require_vectors
+
+CONSTANT = 1e-8  # an entry with a smaller standard deviation is constant: centred, not scaled
+
+
+class NormalizeObservation(IntrinsicReward):
+    """`method` on (s − mean) / standard deviation, entry by entry, over all states s seen so far.
+
+    For vectors whose entries differ in size: next to a position of 1, a speed of at most 0.07 is
+    nearly invisible to a network, and so to a bonus. RND normalises by itself. A batch is scored
+    with the moments of the batches learnt before it, the very first with its own.
+
+    Scalars of `learn`: those of the method.
+    """
+
+    def __init__(self, method: IntrinsicReward, observation_space: gymnasium.Space) -> None:
+        super().__init__()
+        box = require_vectors(observation_space, "NormalizeObservation")
+        self.method = method
+        self.observed = RunningMoments(box.shape)
+
+    @property
+    def learns_first(self) -> bool:  # type: ignore[override]
+        """Does the method?"""
+        return self.method.learns_first
+
+    def _normalized(self, batch: Transitions) -> Transitions:
+        """The batch as the method reads it."""
+        moments: Moments | RunningMoments = self.observed
+        if self.observed.count == 0:
+            moments = Moments.of(self._rows(batch.obs))
+        std = moments.variance.sqrt()
+        unit = torch.where(std > CONSTANT, std, 1.0)
+
+        def normalize(rows: Batched) -> Tensor:
+            return ((self._rows(rows) - moments.mean) / unit).to(torch.float32)
+
+        return Transitions(
+            normalize(batch.obs),
+            batch.action,
+            normalize(batch.next_obs),
+            batch.env_index,
+            batch.ended,
+        )
+
+    def _rows(self, rows: Batched) -> Tensor:
+        return as_tensor(rows, self.observed.mean.device).to(torch.float64)
+
+    def reward(self, batch: Transitions) -> Tensor:
+        """The method's bonus [n]."""
+        return self.method.reward(self._normalized(batch))
+
+    def learn(self, batch: Transitions) -> dict[str, float]:
+        """Absorb the moments of the batch, then train the method."""
+        self.observed.update(self._rows(batch.obs))
+        return self.method.learn(self._normalized(batch))

@@ -1,0 +1,63 @@
+"""A method whose bonus is divided by its own running scale."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from emi.batch import Transitions
+from emi.errors import UserError
+from emi.intrinsic.bonus_scale import BonusScale
+from emi.intrinsic.contract import Finish, IntrinsicReward
+from emi.intrinsic.moments import RunningMoments
+
+
+class NormalizeReward(IntrinsicReward):
+    """`method` with its bonus divided by the running standard deviation of its discounted sums.
+
+    The sums run over time, one stream per environment, as in RND. Afterwards the coefficient η
+    states what share the bonus has, whatever its units were.
+
+    Scalars of `learn`: those of the method, and `normalize/scale`, the divisor.
+    """
+
+    def __init__(self, method: IntrinsicReward, discount: float = 0.99) -> None:
+        super().__init__()
+        if not 0 < discount <= 1:
+            raise UserError(f"discount must be in (0, 1], got {discount}")
+        self.method = method
+        self.sums = RunningMoments()
+        self._scale = BonusScale(self.sums, discount)
+
+    @property
+    def learns_first(self) -> bool:  # type: ignore[override]
+        """Does the method?"""
+        return self.method.learns_first
+
+    def reward(self, batch: Transitions) -> Tensor:
+        """The method's bonus [n], divided; this batch counts in the scale."""
+        return self._scale.divide(self.method.reward(batch), batch.env_index)
+
+    def learn(self, batch: Transitions) -> dict[str, float]:
+        """Train the method; the scale absorbs the bonuses of the batch as they are paid."""
+        _, finish = self.score(batch)
+        return finish()
+
+    def score(self, batch: Transitions) -> tuple[Tensor, Finish]:
+        """The method's `score`, divided."""
+        bonus, finish_method = self.method.score(batch)
+
+        def finish() -> dict[str, float]:
+            scalars = finish_method()
+            self._scale.update(bonus, batch.env_index)
+            return scalars | {"normalize/scale": self._scale.value}
+
+        return self._scale.divide(bonus, batch.env_index), finish
+
+    def get_extra_state(self) -> dict[str, Any]:
+        return {"last": torch.from_numpy(self._scale.last)}
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        self._scale.last = state["last"].cpu().numpy().copy()

@@ -1,0 +1,77 @@
+"""The table of methods: one entry each, from which every list, factory and title is derived.
+
+It names classes instead of importing them: listing methods must not wait for PyTorch. The order is
+that of the paper's Table 1; EMI-D and plain SimHash follow and precede their relatives.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class MethodEntry:
+    """One exploration method.
+
+    The settings of a method are the default of its constructor's `config` argument, changed by
+    `settings`. `home` is None for the plain agent without a bonus.
+    """
+
+    title: str
+    about: str
+    home: str | None  # "module:Class"
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+METHODS: dict[str, MethodEntry] = {
+    "emi": MethodEntry(
+        "EMI", "prediction error in a linear embedding (Kim et al., 2019)", "emi.intrinsic.emi:EMI"
+    ),
+    "emi-d": MethodEntry(
+        "EMI-D",
+        "diversity in EMI's embedding (Kim et al., 2019, supplement)",
+        "emi.intrinsic.emi:EMI",
+        {"reward": "diversity"},
+    ),
+    "ex2": MethodEntry(
+        "EX2",
+        "how easily a classifier tells a state from the past (Fu et al., 2017)",
+        "emi.intrinsic.ex2:EX2",
+    ),
+    "icm": MethodEntry(
+        "ICM",
+        "prediction error in inverse-dynamics features (Pathak et al., 2017)",
+        "emi.intrinsic.icm:ICM",
+    ),
+    "rnd": MethodEntry(
+        "RND",
+        "error in predicting a random network (Burda et al., 2019)",
+        "emi.intrinsic.rnd:RND",
+    ),
+    "ae-simhash": MethodEntry(
+        "AE-SimHash",
+        "counts of hashed autoencoder codes (Tang et al., 2017)",
+        "emi.intrinsic.simhash:SimHash",
+        {"autoencoder": True},
+    ),
+    "simhash": MethodEntry(
+        "SimHash", "counts of hashed states (Tang et al., 2017)", "emi.intrinsic.simhash:SimHash"
+    ),
+    "vime": MethodEntry(
+        "VIME",
+        "information gain of a Bayesian dynamics network (Houthooft et al., 2016)",
+        "emi.intrinsic.vime:VIME",
+    ),
+    "trpo": MethodEntry("TRPO", "no bonus: plain TRPO (Schulman et al., 2015)", None),
+}
+
+
+def title_of(method: str) -> str:
+    """The title of a method in tables and figures; for a user's `module:Class`, the class name."""
+    return METHODS[method].title if method in METHODS else method.rpartition(":")[2]
+
+
+def order_of(method: str) -> tuple[int, str]:
+    """Sort key: the table's order, then users' own methods by name."""
+    names = list(METHODS)
+    return (names.index(method) if method in names else len(names), method)

@@ -1,0 +1,94 @@
+"""Several methods as one: the sum of their bonuses, each times its coefficient."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from functools import reduce
+from operator import add
+from typing import cast
+
+from torch import Tensor, nn
+
+from emi.batch import Transitions
+from emi.errors import UserError
+from emi.intrinsic.contract import Finish, IntrinsicReward
+
+
+class WeightedSum(IntrinsicReward):
+    """Σ η · bonus over named methods; itself a method, so that sums can be nested.
+
+    Wrap parts in `emi.NormalizeReward` to give their bonuses one scale: then η states what share a
+    method has, whatever the units of its bonus.
+
+    Each part keeps its own order of scoring and learning in `score`, which `emi.score_and_learn`
+    and the trainers use. Where the orders differ, no order of `reward` and `learn` is right for
+    all parts, and `learns_first` raises an error.
+
+    Scalars of `learn`: those of the parts, a name that occurs twice prefixed by the part's
+    (`second/emi/loss_info`); and `sum/<part>_mean`, the mean of what the part adds to the sum.
+    """
+
+    def __init__(self, methods: Mapping[str, tuple[IntrinsicReward, float]]) -> None:
+        super().__init__()
+        if not methods:
+            raise UserError("WeightedSum needs at least one method")
+        for name, (_, eta) in methods.items():
+            if not (math.isfinite(eta) and eta >= 0):
+                raise UserError(f"eta of {name} must be finite and zero or more, got {eta}")
+        self.parts = nn.ModuleDict({name: part for name, (part, _) in methods.items()})
+        self.etas = {name: float(eta) for name, (_, eta) in methods.items()}
+
+    @property
+    def learns_first(self) -> bool:  # type: ignore[override]
+        """The order of the parts; UserError if they differ."""
+        orders = {part.learns_first for part in self._methods().values()}
+        if len(orders) > 1:
+            raise UserError(
+                "the parts of this WeightedSum are scored in different orders: use score or "
+                "emi.score_and_learn, and wrap its parts, not the sum, in NormalizeObservation"
+            )
+        return orders.pop()
+
+    def _methods(self) -> dict[str, IntrinsicReward]:
+        return {name: cast(IntrinsicReward, part) for name, part in self.parts.items()}
+
+    def _shares(self, bonus: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """What each part adds to the sum, [n] each."""
+        return {name: self.etas[name] * b for name, b in bonus.items()}
+
+    def reward(self, batch: Transitions) -> Tensor:
+        """The sum [n] by the parts as they are now."""
+        bonus = {name: part.reward(batch) for name, part in self._methods().items()}
+        return reduce(add, self._shares(bonus).values())
+
+    def learn(self, batch: Transitions) -> dict[str, float]:
+        """Train every part."""
+        _, finish = self.score(batch)
+        return finish()
+
+    def score(self, batch: Transitions) -> tuple[Tensor, Finish]:
+        """`score` of every part, each in its own order."""
+        scored = {name: part.score(batch) for name, part in self._methods().items()}
+        shares = self._shares({name: bonus for name, (bonus, _) in scored.items()})
+
+        def finish() -> dict[str, float]:
+            scalars = {name: finish_part() for name, (_, finish_part) in scored.items()}
+            own = {f"sum/{name}_mean": share.mean().item() for name, share in shares.items()}
+            return _with_distinct_names(scalars, own)
+
+        return reduce(add, shares.values()), finish
+
+
+def _with_distinct_names(
+    scalars: Mapping[str, dict[str, float]], own: dict[str, float]
+) -> dict[str, float]:
+    """All scalars in one dict; a name that several parts use is prefixed by the part's name."""
+    uses = Counter(own) + Counter(key for part in scalars.values() for key in part)
+    named = {
+        key if uses[key] == 1 else f"{name}/{key}": value
+        for name, part in scalars.items()
+        for key, value in part.items()
+    }
+    return named | own

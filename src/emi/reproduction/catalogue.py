@@ -1,0 +1,55 @@
+"""Every table and figure, in the order of the paper, and ours after them."""
+
+from collections.abc import Sequence
+
+from emi.reproduction import (
+    ablation,
+    atari_curves,
+    box_image,
+    coefficient_search,
+    embedding_paths,
+    emi_d_coefficient,
+    emi_d_comparison,
+    error_model,
+    locomotion_curves,
+    loss_convergence,
+    open_choices,
+    performance_profile,
+    report_page,
+    rounding,
+    sb3_success,
+    statistical_tests,
+    table_1,
+)
+from emi.reproduction.experiment import Experiment
+from emi.training.config import did_you_mean
+
+EXPERIMENTS: tuple[Experiment, ...] = (
+    table_1.EXPERIMENT,
+    embedding_paths.EXPERIMENT,
+    locomotion_curves.EXPERIMENT,
+    ablation.EXPERIMENT,
+    atari_curves.EXPERIMENT,
+    box_image.EXPERIMENT,
+    emi_d_comparison.EXPERIMENT,
+    emi_d_coefficient.EXPERIMENT,
+    loss_convergence.EXPERIMENT,
+    error_model.EXPERIMENT,
+    statistical_tests.EXPERIMENT,
+    performance_profile.EXPERIMENT,
+    coefficient_search.EXPERIMENT,
+    open_choices.EXPERIMENT,
+    rounding.EXPERIMENT,
+    sb3_success.EXPERIMENT,
+    report_page.EXPERIMENT,
+)
+
+
+def named(names: Sequence[str]) -> tuple[Experiment, ...]:
+    """The experiments of these names, all if there are none; ValueError for an unknown one."""
+    known = {experiment.name: experiment for experiment in EXPERIMENTS}
+    for name in names:
+        if name not in known:
+            hint = did_you_mean(name, list(known)) or ": see 'emi paper list'"
+            raise ValueError(f"unknown table or figure {name!r}{hint}")
+    return tuple(known[name] for name in dict.fromkeys(names)) or EXPERIMENTS

@@ -1,0 +1,100 @@
+"""Supplementary figure 4: the three terms of equation 7 over training, SparseHalfCheetah."""
+
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import FormatStrFormatter, LogLocator
+
+from emi.report.curves import ORANGE, PANEL_INCHES, add_legend, draw_band, new_figure, save_figure
+from emi.report.statistics import Array
+from emi.report.tables import markdown_row, write_csv
+from emi.reproduction.experiment import Experiment, Found, write_page
+from emi.reproduction.tasks import CHEETAH, task
+
+LOSSES = {
+    "emi/loss_info": "mutual information loss",
+    "emi/loss_linear": "linear dynamics loss",
+    "emi/loss_error": "model error loss ‖S‖²",
+}
+CONVERGED = 50  # iterations, says the paper
+LAST = 100  # iterations whose mean stands for the end of training
+POINTS = 100  # of a curve, equally far apart on a logarithmic axis
+
+
+def draw(found: Found, stem: Path) -> list[Path]:
+    (runs,) = found.runs.values()
+    length = min(len(run.metrics["iteration"]) for run in runs)
+    iterations = np.arange(1.0, length + 1)[None]
+    figure = new_figure(PANEL_INCHES[0] * 3, PANEL_INCHES[1] + 0.4, found.scaled())
+    rows: list[dict[str, object]] = []
+    for panel, (name, meaning) in zip(figure.subplots(1, 3), LOSSES.items(), strict=True):
+        curves = np.stack([run.metrics[name][:length] for run in runs])
+        draw_band(panel, by_decades(iterations)[0], by_decades(curves))
+        panel.axvline(CONVERGED, color=ORANGE, linestyle="--", linewidth=1.2)
+        panel.set_title(meaning, fontsize=10)
+        panel.set_xlabel("iteration")
+        _logarithmic(panel)
+        rows += [_row(name, run.seed, curve) for run, curve in zip(runs, curves, strict=True)]
+    add_legend(figure, paper=f"paper: converged by iteration {CONVERGED}")
+    page = write_page(found, stem, _table(rows))
+    return [*save_figure(figure, stem), page, write_csv(stem.with_name(f"{stem.name}.csv"), rows)]
+
+
+def by_decades(curves: Array) -> Array:
+    """[n, time] to [n, ≤ POINTS]: means over stretches that grow with time, single ones at first.
+
+    Most of what happens to a loss happens in its first iterations.
+    """
+    length = curves.shape[1]
+    starts = np.unique(np.geomspace(1, length, POINTS).astype(int)) - 1
+    widths = np.diff(np.append(starts, length))
+    return np.asarray(np.add.reduceat(curves, starts, axis=1) / widths)
+
+
+def _logarithmic(panel: Axes) -> None:
+    panel.set_xscale("log")
+    panel.set_yscale("log")
+    for axis, subs in ((panel.xaxis, (1.0,)), (panel.yaxis, (1.0, 2.0, 5.0))):
+        axis.set_major_locator(LogLocator(subs=subs))
+        axis.set_major_formatter(FormatStrFormatter("%g"))
+    panel.minorticks_off()
+
+
+def _row(loss: str, seed: int, curve: Array) -> dict[str, object]:
+    first, then = float(curve[0]), float(curve[min(CONVERGED, len(curve)) - 1])
+    end = float(curve[-LAST:].mean())
+    return {
+        "loss": loss,
+        "seed": seed,
+        "first": first,
+        f"iteration_{CONVERGED}": then,
+        "end": end,
+        "share_of_fall": (first - then) / (first - end) if first != end else 1.0,
+    }
+
+
+def _table(rows: list[dict[str, object]]) -> str:
+    header = [
+        "loss",
+        "seed",
+        "iteration 1",
+        f"iteration {CONVERGED}",
+        f"mean of the last {LAST}",
+        f"share of the fall by iteration {CONVERGED}",
+    ]
+    lines = [markdown_row(header), markdown_row(["---"] + ["---:"] * (len(header) - 1))]
+    for row in rows:
+        loss, seed, *values, share = row.values()
+        cells = [f"`{loss}`", str(seed), *(f"{value:.3g}" for value in values), f"{share:.0%}"]
+        lines.append(markdown_row(cells))
+    return "\n".join(lines)
+
+
+EXPERIMENT = Experiment(
+    name="loss_convergence",
+    question="Do the embedding's losses converge, and how soon?",
+    paper=f"all loss terms converge within the first {CONVERGED} iterations.",
+    groups=task(CHEETAH, ("emi",)),
+    draw=draw,
+)

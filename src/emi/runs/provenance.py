@@ -1,0 +1,99 @@
+"""Where a run came from: versions, commit, command and machine; no names of users or hosts."""
+
+import importlib.metadata
+import os
+import platform
+import subprocess
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path, PurePath
+from typing import Any
+
+import emi
+from emi.training.config import usable_cores
+
+# Whatever can decide a number.
+_DISTRIBUTIONS = (
+    "torch",
+    "numpy",
+    "scipy",
+    "gymnasium",
+    "mujoco",
+    "ale-py",
+    "stable-baselines3",
+    "safetensors",
+)
+
+
+def describe_start(words: Sequence[str], iteration: int) -> dict[str, Any]:
+    """One entry of `starts` in provenance.json: a run that begins or goes on at `iteration`.
+
+    `words` is the command as typed; of absolute paths only the last part is kept.
+    """
+    commit, modified = _commit()
+    return {
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        "iteration": iteration,
+        "command": " ".join(_without_place(word) for word in words),
+        "commit": commit,
+        "modified": modified,
+        "versions": _versions(),
+        "machine": _machine(),
+    }
+
+
+def _without_place(word: str) -> str:
+    name, equals, value = word.rpartition("=")
+    path = PurePath(value)
+    return f"{name}{equals}{path.name if path.is_absolute() else value}"
+
+
+def _versions() -> dict[str, str | None]:
+    versions: dict[str, str | None] = {"python": platform.python_version()}
+    versions["emi"] = emi.__version__
+    return versions | {name: _version(name) for name in _DISTRIBUTIONS}
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _commit() -> tuple[str | None, bool | None]:
+    """Commit that holds our source, and whether the source differs from it; None if unknown."""
+    source = Path(emi.__path__[0])
+    # A package installed inside somebody's checkout is not part of it: our files must be tracked.
+    if _git(source, "ls-files", "--error-unmatch", "cli.py") is None:
+        return None, None
+    status = _git(source, "status", "--porcelain", "--", ".")
+    return _git(source, "rev-parse", "HEAD"), None if status is None else bool(status)
+
+
+def _git(where: Path, *words: str) -> str | None:
+    try:
+        done = subprocess.run(
+            ["git", "--no-optional-locks", *words],
+            cwd=where,
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def _machine() -> dict[str, Any]:
+    return {"cpu": _cpu_model(), "cores": usable_cores(), "platform": platform.platform()}
+
+
+def _cpu_model() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return models[0] if models else platform.processor() or platform.machine()

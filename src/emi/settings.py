@@ -1,0 +1,16 @@
+"""Types of settings that state their range; `emi.training.config.validate` checks them.
+
+>>> from dataclasses import dataclass
+>>> @dataclass(frozen=True)
+... class MyConfig:
+...     cells: PositiveInt = 20
+"""
+
+from typing import Annotated
+
+PositiveInt = Annotated[int, "positive"]
+PositiveFloat = Annotated[float, "positive"]
+NotNegativeInt = Annotated[int, "zero or more"]
+NotNegativeFloat = Annotated[float, "zero or more"]
+Fraction = Annotated[float, "in (0, 1]"]
+FractionOrZero = Annotated[float, "in [0, 1]"]

@@ -1,0 +1,1 @@
+"""Sweeps: environments × methods × seeds, on one machine, a Ray cluster or Slurm."""

@@ -1,0 +1,66 @@
+"""A sweep as a Slurm job array: one shell script, one array index per run."""
+
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from emi.errors import UserError
+from emi.sweeps.plan import Cell
+from emi.sweeps.run_process import THREAD_VARIABLES
+
+_MARK = "# A job array of emi sweep"
+
+
+def slurm_script(cells: Sequence[Cell], place: Path, *, jobs: int | None = None) -> str:
+    """The script for `cells`, whose relative paths are meant from `place`; `jobs` at a time."""
+    threads = max(cell.config.threads for cell in cells)
+    at_a_time = f"%{jobs}" if jobs is not None else ""
+    program = shlex.join([sys.executable, "-m", "emi"])
+    gpus = any(cell.config.device == "cuda" for cell in cells)
+    gpu = "#SBATCH --gpus-per-task=1\n" if gpus else ""
+    exports = " ".join(f"{name}={threads}" for name in THREAD_VARIABLES)
+    runs = "\n".join(
+        f"  {index}) run {shlex.join([str(cell.path), *cell.words])} ;;"
+        for index, cell in enumerate(cells)
+    )
+    return f"""\
+#!/bin/sh
+#SBATCH --job-name=emi-sweep
+#SBATCH --array=0-{len(cells) - 1}{at_a_time}
+#SBATCH --ntasks=1
+#SBATCH --cpus-per-task={threads}
+{gpu}#SBATCH --requeue
+#SBATCH --open-mode=append
+#SBATCH --signal=B:TERM@300
+{_MARK}: {len(cells)} runs. Submit it, and submit it again after a time limit: runs that
+# are complete end at once, stopped ones go on. SIGTERM comes 300 s before the time limit; a run
+# then ends its iteration and writes a checkpoint, so make that longer than an iteration.
+cd -- {shlex.quote(str(place))} || exit 1
+export {exports}
+
+# run DIR WORD...: emi WORD... with the output beside DIR.
+# exec, so that the signal reaches emi itself.
+run() {{
+  directory=$1
+  shift
+  mkdir -p -- "$(dirname -- "$directory")" || exit 1
+  exec >>"$directory.log" 2>&1
+  exec {program} "$@"
+}}
+
+case ${{SLURM_ARRAY_TASK_ID:?is set by sbatch}} in
+{runs}
+  *) echo "there is no run $SLURM_ARRAY_TASK_ID here" >&2; exit 2 ;;
+esac
+"""
+
+
+def write_slurm_script(file: Path, script: str) -> None:
+    """Write `script` to `file`; UserError if that holds something else or cannot be."""
+    try:
+        if file.exists() and _MARK not in file.read_text(errors="replace"):
+            raise UserError(f"{file} is not a script of emi sweep: choose another --slurm")
+        file.write_text(script)
+    except OSError as error:
+        raise UserError(f"cannot write {file}: {error.strerror}") from None

@@ -1,0 +1,1 @@
+"""Training: the settings of a run, the presets, and Algorithm 1."""

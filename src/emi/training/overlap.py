@@ -1,0 +1,105 @@
+"""Work that overlaps: the next batch is collected and the method learns while others compute.
+
+Both give the same bits as without them. Nothing depends on the method's learning before the next
+batch is scored, and the next batch depends on the policy alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import numpy as np
+from gymnasium.vector import VectorEnv
+
+from emi.agent.policy import AnyPolicy
+from emi.agent.rollout import Rollout, collect
+from emi.errors import NotFiniteError, check_finite
+from emi.intrinsic.contract import Finish
+
+
+class Ahead(NamedTuple):
+    """A batch collected early, and the state of the action noise before it."""
+
+    rollout: Rollout
+    rng_state: Mapping[str, Any]
+
+
+class Collector:
+    """Collects the batch of each iteration, in time or ahead of it."""
+
+    def __init__(
+        self,
+        envs: VectorEnv,
+        policy: AnyPolicy,
+        steps: int,
+        reset_seed: int,
+        rng: np.random.Generator,
+    ) -> None:
+        self._envs, self._policy, self._steps = envs, policy, steps
+        self._reset_seed, self._rng = reset_seed, rng
+        self._ahead: Ahead | None = None
+
+    def batch(self, iteration: int) -> Rollout:
+        """The batch of the next iteration, which `iteration` others came before."""
+        if self._ahead is None:
+            return self._collect(iteration)
+        rollout, self._ahead = self._ahead.rollout, None
+        return rollout
+
+    def collect_ahead(self, iteration: int) -> None:
+        """Collect the batch of a later iteration now; the policy must not change before it."""
+        before = self._rng.bit_generator.state
+        try:
+            self._ahead = Ahead(self._collect(iteration), before)
+        except NotFiniteError:
+            # It belongs to the next iteration, which will meet it again.
+            self._rng.bit_generator.state = before
+
+    def preview(self, iteration: int) -> Rollout:
+        """The batch of an iteration, without advancing the run."""
+        before = self._rng.bit_generator.state
+        rollout = self._collect(iteration)
+        self._rng.bit_generator.state = before
+        return rollout
+
+    def _collect(self, iteration: int) -> Rollout:
+        # Every iteration starts from a reset seeded by (run, iteration): so a checkpoint needs no
+        # simulator state, and a resumed run equals one that was never stopped.
+        seed = np.random.SeedSequence([self._reset_seed, iteration]).generate_state(1)
+        rollout = collect(self._envs, self._policy, self._steps, self._rng, int(seed[0]))
+        check_finite("reward", rollout.reward)
+        return rollout
+
+    @property
+    def rng_state(self) -> Mapping[str, Any]:
+        """State of the action noise before the next batch, whether that was collected or not."""
+        return self._rng.bit_generator.state if self._ahead is None else self._ahead.rng_state
+
+    @rng_state.setter
+    def rng_state(self, state: Mapping[str, Any]) -> None:
+        self._ahead = None
+        self._rng.bit_generator.state = state
+
+
+class LearningThread:
+    """Runs `finish` of a method on a second core; without `enabled`, at once."""
+
+    def __init__(self, enabled: bool) -> None:
+        self._pool = ThreadPoolExecutor(1) if enabled else None
+
+    @property
+    def enabled(self) -> bool:
+        return self._pool is not None
+
+    def start(self, finish: Finish) -> Finish:
+        """Start `finish`; the returned function waits for its scalars."""
+        if self._pool is not None:
+            return self._pool.submit(finish).result
+        scalars = finish()
+        return lambda: scalars
+
+    def close(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown()

@@ -1,0 +1,254 @@
+"""Algorithm 1 of the paper: collect, reward, learn the embedding, update the policy, repeat.
+
+`Trainer.iterate` is one iteration and reads like the algorithm. Logging, checkpoints and drawing
+happen outside and consume the reports.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from emi.agent.advantage import gae, standardise, successor_values
+from emi.agent.policy import make_policy
+from emi.agent.rollout import Rollout
+from emi.agent.trpo import trpo_step
+from emi.agent.value import explained_variance, make_value
+from emi.batch import Array
+from emi.envs import make_vec
+from emi.errors import NotFiniteError, UserError, check_finite
+from emi.intrinsic.contract import Factory, Finish, find_method, method_of
+from emi.spaces import is_image
+from emi.training.config import TrainConfig
+from emi.training.overlap import Collector, LearningThread
+from emi.training.presets import resolve
+
+
+@dataclass(frozen=True)
+class Report:
+    """What one iteration did; `metrics` are the columns of metrics.csv except the times."""
+
+    iteration: int
+    steps: int
+    metrics: dict[str, float]
+
+
+class Estimates(NamedTuple):
+    """What the policy and the value function learn from, [n] each."""
+
+    advantage: Array
+    value: Array  # as predicted, before the fit
+    target: Array  # discounted returns, bootstrapped where an episode was cut
+
+
+class Trainer:
+    """The agent, its environments and its randomness: everything that a checkpoint holds.
+
+    `method` builds the intrinsic reward instead of the class that `config.method` names.
+    """
+
+    def __init__(self, config: TrainConfig, method: Factory | None = None) -> None:
+        if config.device == "cuda" and not torch.cuda.is_available():
+            raise UserError("there is no CUDA device here: use --device cpu")
+        self.config = config
+        self.iteration = 0
+        self.steps = 0
+        self.total_iterations = config.iterations
+
+        # One stream per consumer: what one of them draws never shifts what another sees.
+        streams = np.random.SeedSequence(config.seed).spawn(6)
+        policy, value, intrinsic, resets = (int(s.generate_state(1)[0]) for s in streams[:4])
+        action_rng, self._value_rng = (np.random.default_rng(s) for s in streams[4:])
+
+        self.envs = make_vec(config.env, config.num_envs, threads=config.threads)
+        obs_space = self.envs.single_observation_space
+        action_space = self.envs.single_action_space
+        self.policy = make_policy(obs_space, action_space, config.policy, _generator(policy))
+        self.policy.to(config.device)
+        self.value = make_value(obs_space, config.value, _generator(value), config.device)
+        found = find_method(config.method) if method is None else method_of(method)
+        chosen = found._replace(config=config.intrinsic)
+        self.intrinsic = chosen.build(obs_space, action_space, intrinsic)
+        if self.intrinsic is not None:
+            self.intrinsic.to(config.device)
+        self.last_batch: tuple[Rollout, Array] | None = None  # and its bonuses [n]
+
+        # Networks for vectors are too small to be split: a second thread in each operation gains
+        # nothing, and stalls on a busy machine. The method learns on the second core instead.
+        overlap = config.threads > 1 and not is_image(obs_space)
+        torch.set_num_threads(1 if overlap else config.threads)
+        self._learning = LearningThread(overlap and self.intrinsic is not None)
+        self.collector = Collector(
+            self.envs, self.policy, config.steps_per_iteration, resets, action_rng
+        )
+
+    def iterate(self) -> Report:
+        """One iteration; NotFiniteError names what became NaN or infinite, and when."""
+        try:
+            return self._iterate()
+        except NotFiniteError as error:
+            raise NotFiniteError(
+                f"{error} in iteration {self.iteration + 1} of "
+                f"{self.config.env} with {self.config.method}"
+            ) from None
+
+    def _iterate(self) -> Report:
+        """One pass of Algorithm 1."""
+        config = self.config
+
+        # Collect samples {(s, a, s')} with π_θ.
+        rollout = self.collector.batch(self.iteration)
+
+        # Compute intrinsic rewards; update α, β, γ, ω by Adam on equation 7, possibly in parallel.
+        bonus, finish = self._score(rollout)
+
+        # Augment: r = r_env + η r_e.
+        reward = self.clipped_reward(rollout) + config.eta * rollout.grid(bonus)
+
+        # Update π_θ with TRPO; the baseline is the one fitted in the previous iteration.
+        advantage, value, target = self.estimate(rollout, reward)
+        obs, clock = rollout.observations(), rollout.flat(rollout.clock)
+        value_scalars = self.value.fit(obs, clock, target, self._value_rng)
+        step = trpo_step(
+            self.policy,
+            obs,
+            self._tensor(rollout.flat(rollout.action)),
+            self._tensor(standardise(advantage).astype(np.float32)),
+            config.trpo,
+        )
+        if self._learning.enabled and self.iteration + 1 < self.total_iterations:
+            self.collector.collect_ahead(self.iteration + 1)
+        scalars = finish() | value_scalars
+        self._check_parameters()
+
+        self.iteration += 1
+        self.steps += rollout.steps
+        self.last_batch = (rollout, bonus)
+        returns = rollout.episode_returns
+        finished = len(returns) > 0
+        metrics = {
+            "iteration": self.iteration,
+            "steps": self.steps,
+            "episodes": len(returns),
+            "return_mean": float(returns.mean()) if finished else float("nan"),
+            "return_std": float(returns.std()) if finished else float("nan"),
+            "return_max": float(returns.max()) if finished else float("nan"),
+            "bonus_mean": float(bonus.mean()),
+            "bonus_std": float(bonus.std()),
+            "kl": step.kl,
+            "entropy": step.entropy,
+            "explained_variance": explained_variance(value, target),
+            "trpo/accepted": float(step.accepted),
+            "trpo/tries": step.tries,
+            "trpo/surrogate_gain": step.surrogate,
+            **scalars,
+        }
+        return Report(self.iteration, self.steps, metrics)
+
+    def _score(self, rollout: Rollout) -> tuple[Array, Finish]:
+        """[n] intrinsic rewards of the batch, zeros without a method; and its learning, begun."""
+        if self.intrinsic is None:
+            return np.zeros(rollout.steps), dict
+        bonus, finish = self.intrinsic.score(rollout.transitions(self.policy.to_env))
+        flat = bonus.detach().cpu().numpy().astype(np.float64)
+        check_finite("bonus", flat)
+        return flat, self._learning.start(finish)
+
+    def clipped_reward(self, rollout: Rollout) -> Array:
+        """r_env [time, env] as the agent learns from it; reports have the raw one."""
+        return rollout.reward.clip(-1, 1) if self.config.clip_rewards else rollout.reward
+
+    def estimate(self, rollout: Rollout, reward: Array) -> Estimates:
+        """Advantages, values and returns of a batch with these rewards [time, env]."""
+        config = self.config
+        flat_value = self.value.predict(rollout.observations(), rollout.flat(rollout.clock))
+        value = rollout.grid(flat_value)
+        after = successor_values(
+            rollout, value, self.value.predict, bootstrap_timeouts=config.bootstrap_timeouts
+        )
+
+        def advantages(gae_lambda: float) -> Array:
+            grid = gae(
+                reward,
+                value,
+                after,
+                rollout.ended,
+                discount=config.discount,
+                gae_lambda=gae_lambda,
+            )
+            return rollout.flat(grid)
+
+        advantage = advantages(config.gae_lambda)
+        target = flat_value + (advantage if config.gae_lambda == 1 else advantages(1.0))
+        check_finite("advantage", advantage)
+        return Estimates(advantage, flat_value, target)
+
+    def _tensor(self, array: Array) -> Tensor:
+        return torch.as_tensor(array, device=self.config.device)
+
+    def _check_parameters(self) -> None:
+        for owner, module in self._modules().items():
+            for name, parameter in module.state_dict().items():
+                if isinstance(parameter, Tensor):
+                    check_finite(f"parameter {owner}.{name}", parameter.cpu().numpy())
+
+    def _modules(self) -> dict[str, nn.Module]:
+        modules: dict[str, nn.Module] = {"policy": self.policy, "value": self.value}
+        return modules if self.intrinsic is None else modules | {"intrinsic": self.intrinsic}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Nested dicts of tensors and plain values: all that the next iteration depends on."""
+        return {
+            "iteration": self.iteration,
+            "steps": self.steps,
+            "action_rng": self.collector.rng_state,
+            "value_rng": self._value_rng.bit_generator.state,
+            **{name: dict(module.state_dict()) for name, module in self._modules().items()},
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.iteration, self.steps = state["iteration"], state["steps"]
+        self.collector.rng_state = state["action_rng"]
+        self._value_rng.bit_generator.state = state["value_rng"]
+        for name, module in self._modules().items():
+            module.load_state_dict(state[name])
+
+    def close(self) -> None:
+        self._learning.close()
+        self.envs.close()
+
+
+def _generator(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def train(
+    env: str | TrainConfig, method: str | Factory = "emi", **settings: Any
+) -> Iterator[Report]:
+    """Train and yield one report per iteration; nothing is written to disk.
+
+    Give a config (`emi.train(emi.preset("SparseHalfCheetah"))`) or an environment and a method, by
+    name or as a subclass of `emi.IntrinsicReward`, and settings that differ from their preset:
+    `emi.train("SparseHalfCheetah", "rnd", seed=1, steps=100_000, trpo={"max_kl": 0.02})`.
+    """
+    if isinstance(env, TrainConfig):
+        if method != "emi" or settings:
+            raise UserError("a config holds every setting: use dataclasses.replace to change it")
+        config, factory = env, None
+    else:
+        config = resolve(env, method, settings)
+        factory = None if isinstance(method, str) else method
+    return _reports(Trainer(config, factory))
+
+
+def _reports(trainer: Trainer) -> Iterator[Report]:
+    try:
+        while trainer.iteration < trainer.total_iterations:
+            yield trainer.iterate()
+    finally:
+        trainer.close()

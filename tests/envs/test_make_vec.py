@@ -1,0 +1,286 @@
+"""From a name to a vector environment, and one sentence where there is none."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode
+
+from emi.envs import ENVIRONMENTS, FAMILIES, make_vec, rendering
+from emi.training.config import resolve
+from emi.training.trainer import Trainer
+
+UNSUPPORTED = (
+    r"^'gym:NAME' has observations .* and actions .*: supported are Box, Discrete, MultiDiscrete "
+    r"and MultiBinary observations and Box or Discrete actions\.$"
+)
+
+
+class Toy(gymnasium.Env):
+    """Ends after two steps; its spaces are whatever a test needs."""
+
+    def __init__(self, observation_space: gymnasium.Space, action_space: gymnasium.Space) -> None:
+        self.observation_space, self.action_space = observation_space, action_space
+        self.steps = 0
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple:
+        super().reset(seed=seed)
+        self.observation_space.seed(int(self.np_random.integers(2**31)))
+        self.steps = 0
+        return self.observation_space.sample(), {}
+
+    def step(self, action: object) -> tuple:
+        self.steps += 1
+        return self.observation_space.sample(), 0.0, self.steps == 2, False, {}
+
+
+@pytest.fixture
+def toy() -> Iterator[None]:
+    gymnasium.register(id="Toy-v0", entry_point=Toy)
+    yield
+    del gymnasium.registry["Toy-v0"]
+
+
+def register_toy(observation: gymnasium.Space, action: gymnasium.Space) -> None:
+    gymnasium.registry["Toy-v0"].kwargs = {
+        "observation_space": observation,
+        "action_space": action,
+    }
+
+
+@pytest.mark.parametrize("name", list(ENVIRONMENTS))
+def test_every_name_makes_an_environment(name: str) -> None:
+    assert ENVIRONMENTS[name]
+    assert "\n" not in ENVIRONMENTS[name]
+    env = make_vec(name, num_envs=3, seed=0, threads=1)
+    assert env.num_envs == 3
+    assert env.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP
+    obs, _ = env.reset()
+    assert obs.shape[0] == 3
+    env.close()
+
+
+@pytest.mark.parametrize(
+    "name", ["SparseHalfCheetah", "SwimmerGather", "BoxImage", "gym:Pendulum-v1"]
+)
+def test_seed_starts_the_streams(name: str) -> None:
+    starts = [make_vec(name, num_envs=2, seed=seed).reset()[0] for seed in (3, 3, 4)]
+    np.testing.assert_array_equal(starts[0], starts[1])
+    assert not np.array_equal(starts[0], starts[2])
+    samples = [make_vec(name, num_envs=2, seed=3).action_space.sample() for _ in range(2)]
+    np.testing.assert_array_equal(samples[0], samples[1])
+
+
+def test_any_gymnasium_environment() -> None:
+    env = make_vec("gym:CartPole-v1", num_envs=2, seed=0)
+    assert env.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP
+    assert env.single_action_space == spaces.Discrete(2)
+    for _ in range(200):
+        obs, _, terminated, _, info = env.step(np.array([1, 1]))
+        if terminated.any():
+            break
+    assert terminated.any()
+    ended = int(np.flatnonzero(terminated)[0])
+    assert abs(info["final_obs"][ended][2]) > 0.2  # the pole had fallen
+    assert abs(obs[ended][2]) < 0.06  # and stands again
+    env.close()
+
+
+@pytest.mark.usefixtures("toy")
+@pytest.mark.parametrize("shape", [(52, 52), (52, 52, 3)])
+def test_images_are_supported(shape: tuple[int, ...]) -> None:
+    register_toy(spaces.Box(0, 255, shape, np.uint8), spaces.Box(-1, 1, (2,)))
+    env = make_vec("gym:Toy-v0", num_envs=2, seed=0)
+    assert env.single_observation_space.shape == shape
+    env.step(np.zeros((2, 2), np.float32))
+    _, _, terminated, _, info = env.step(np.zeros((2, 2), np.float32))
+    assert terminated.all()
+    assert info["final_obs"][0].shape == shape
+
+
+@pytest.mark.parametrize(
+    ("name", "observation", "action"),
+    [
+        ("FrozenLake-v1", spaces.Box(0, 1, (16,)), spaces.Discrete(4)),
+        ("CliffWalking-v1", spaces.Box(0, 1, (48,)), spaces.Discrete(4)),
+        ("Pendulum-v1", None, spaces.Box(-2, 2, (1,))),
+        ("MountainCarContinuous-v0", None, spaces.Box(-1, 1, (1,))),
+    ],
+)
+def test_spaces_of_known_environments(
+    name: str, observation: gymnasium.Space | None, action: gymnasium.Space
+) -> None:
+    env = make_vec(f"gym:{name}", num_envs=2, seed=0)
+    own = gymnasium.make(name).observation_space
+    assert env.single_observation_space == (own if observation is None else observation)
+    assert env.single_action_space == action
+    assert env.step(env.action_space.sample())[0] in env.observation_space
+
+
+def test_numbered_states_are_one_hot_also_at_the_end() -> None:
+    env = make_vec("gym:FrozenLake-v1", num_envs=2, seed=0)
+    obs, _ = env.reset(seed=0)
+    assert obs.dtype == np.float32
+    assert obs.tolist() == [[1.0] + [0.0] * 15] * 2  # both at the start
+    for _ in range(200):
+        obs, _, terminated, _, info = env.step(env.action_space.sample())
+        np.testing.assert_array_equal(np.sort(obs), [[0.0] * 15 + [1.0]] * 2)
+        if terminated.any():
+            break
+    ended = int(np.flatnonzero(terminated)[0])
+    last = info["final_obs"][ended]
+    assert (last.dtype, last.shape, last.sum()) == (np.float32, (16,), 1.0)
+    assert last.argmax() in (5, 7, 11, 12, 15)  # a hole or the goal
+    assert obs[ended].argmax() == 0
+
+
+# What Toy's observation spaces become: the vector of a sample, worked out by hand.
+@pytest.mark.usefixtures("toy")
+@pytest.mark.parametrize(
+    ("space", "sample", "vector"),
+    [
+        (spaces.Discrete(3, start=5), np.int64(6), [0, 1, 0]),
+        (spaces.MultiDiscrete([2, 3]), np.array([1, 2]), [0, 1, 0, 0, 1]),
+        (spaces.MultiBinary(3), np.array([1, 0, 1], np.int8), [1, 0, 1]),
+        (
+            spaces.Box(-9, 9, (2, 2), np.float64),
+            np.array([[1.5, 2.0], [3.0, 4.0]]),
+            [1.5, 2.0, 3.0, 4.0],
+        ),
+        (spaces.Box(-np.inf, np.finfo(np.float64).max, (), np.float64), np.array(0.5), [0.5]),
+    ],
+)
+def test_other_observations_become_vectors(
+    space: gymnasium.Space, sample: np.ndarray, vector: list[float]
+) -> None:
+    space.sample = lambda *args: sample.copy()  # type: ignore[method-assign]
+    register_toy(space, spaces.Discrete(2))
+    env = make_vec("gym:Toy-v0", num_envs=2, seed=0)
+    assert env.single_observation_space.shape == (len(vector),)
+    assert env.single_observation_space.dtype == np.float32
+    seen = [env.reset()[0], env.step(np.zeros(2, np.int64))[0]]
+    info = env.step(np.zeros(2, np.int64))[4]
+    for obs in (*seen, np.stack(info["final_obs"])):
+        assert obs.dtype == np.float32
+        assert obs.tolist() == [vector, vector]
+
+
+@pytest.mark.usefixtures("toy")
+@pytest.mark.parametrize(
+    ("observation", "action"),
+    [
+        (spaces.Dict({"a": spaces.Box(0, 1, (2,))}), spaces.Discrete(2)),
+        (spaces.Tuple([spaces.Discrete(2)]), spaces.Discrete(2)),
+        (spaces.Text(4), spaces.Discrete(2)),
+        (spaces.Box(0, 1, (4,)), spaces.MultiDiscrete([2, 2])),
+        (spaces.Box(0, 1, (4,)), spaces.MultiBinary(2)),
+        (spaces.Box(0, 1, (4,)), spaces.Tuple([spaces.Discrete(2)])),
+        (spaces.Box(0, 1, (4,)), spaces.Dict({"a": spaces.Discrete(2)})),
+    ],
+)
+def test_unsupported_spaces(observation: gymnasium.Space, action: gymnasium.Space) -> None:
+    register_toy(observation, action)
+    with pytest.raises(ValueError, match=UNSUPPORTED.replace("NAME", "Toy-v0")):
+        make_vec("gym:Toy-v0")
+
+
+def test_blackjack_is_refused() -> None:
+    with pytest.raises(ValueError, match=UNSUPPORTED.replace("NAME", "Blackjack-v1")):
+        make_vec("gym:Blackjack-v1")
+
+
+@pytest.mark.usefixtures("toy")
+@pytest.mark.parametrize(
+    ("observation", "action"),
+    [
+        (spaces.Discrete(4), spaces.Discrete(3, start=2)),
+        (spaces.Discrete(4), spaces.Box(-np.inf, np.inf, (2,))),
+        (spaces.MultiDiscrete([2, 3]), spaces.Box(np.float32([-3, 0]), np.float32([5, np.inf]))),
+        (spaces.Box(-1, 1, (2, 3)), spaces.Box(-1, 1, (2, 2))),
+        (spaces.Box(0, 255, (24, 24, 3), np.uint8), spaces.Discrete(2)),
+    ],
+)
+def test_they_can_be_trained_in(observation: gymnasium.Space, action: gymnasium.Space) -> None:
+    register_toy(observation, action)
+    sizes = ["steps_per_iteration=24", "num_envs=2", "intrinsic.minibatch=8"]
+    trainer = Trainer(resolve("gym:Toy-v0", "emi", threads=1, overrides=sizes))
+    try:
+        reports = [trainer.iterate().metrics for _ in range(2)]
+    finally:
+        trainer.close()
+    assert [report["episodes"] for report in reports] == [12, 12]
+    assert all(np.isfinite(report["kl"]) and report["bonus_mean"] > 0 for report in reports)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("SparseHalfChetah", "did you mean 'SparseHalfCheetah'?"),
+        ("SPARSEHALFCHEETAH", "did you mean 'SparseHalfCheetah'?"),
+        ("CartPole-v1", "did you mean 'gym:CartPole-v1'?"),
+        ("NoSuchEnv", f"choose one of {', '.join([*ENVIRONMENTS, *FAMILIES])}."),
+    ],
+)
+def test_unknown_name(name: str, message: str) -> None:
+    with pytest.raises(ValueError, match="unknown environment") as caught:
+        make_vec(name)
+    assert str(caught.value) == f"unknown environment {name!r}: {message}"
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("gym:CartPol-v1", "CartPole"),
+        ("gym:CartPole-v9", "v1"),
+        ("gym:no_module:X-v0", "no_module"),
+    ],
+)
+def test_unknown_gymnasium_environment(name: str, hint: str) -> None:
+    with pytest.raises(ValueError, match=f"cannot make '{name}'.*{hint}"):
+        make_vec(name)
+
+
+def test_numbers_must_be_positive() -> None:
+    with pytest.raises(ValueError, match="num_envs must be at least 1, got 0"):
+        make_vec("SparseHalfCheetah", num_envs=0)
+    with pytest.raises(ValueError, match="threads must be at least 1, got 0"):
+        make_vec("SparseHalfCheetah", threads=0)
+
+
+def test_missing_mujoco_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "emi.envs.sparse_half_cheetah", raising=False)
+    monkeypatch.setitem(sys.modules, "mujoco", None)  # what import takes for "not installed"
+    with pytest.raises(ModuleNotFoundError) as caught:
+        make_vec("SparseHalfCheetah")
+    assert str(caught.value) == "SparseHalfCheetah needs MuJoCo: pip install 'emi-rl[mujoco]'"
+
+
+def test_importing_the_names_does_not_import_the_simulator() -> None:
+    code = "import sys, emi.envs; sys.exit('mujoco' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_missing_opengl_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rendering, "_candidates", lambda: ["no_such_backend"])
+    rendering._backend.cache_clear()
+    with pytest.raises(RuntimeError) as caught:
+        rendering.rendering_backend()
+    rendering._backend.cache_clear()
+    assert str(caught.value).startswith("rendering needs an off-screen OpenGL: apt-get install")
+    assert "no_such_backend" in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["SparseHalfCheetah", "SwimmerGather", "BoxImage", "Freeway"])
+@pytest.mark.parametrize("steps", [3, 600])
+def test_gymnasium_may_shorten_and_lengthen_episodes(name: str, steps: int) -> None:
+    """600 is beyond the 500 steps of the first three worlds."""
+    env = gymnasium.make(f"emi/{name}-v0", max_episode_steps=steps)
+    env.reset(seed=0)
+    idle = env.action_space.sample() * 0
+    ends = [any(env.step(idle)[2:4]) for _ in range(steps)]
+    assert ends.index(True) == steps - 1
+    env.close()

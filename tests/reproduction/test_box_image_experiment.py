@@ -1,0 +1,147 @@
+"""The BoxImage experiment: the truth belongs to its transition, R² is R², nothing is done twice."""
+
+import csv
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from emi.reproduction import box_image
+from emi.reproduction.box_image import (
+    CONFIG,
+    EXPERIMENT,
+    FILES,
+    TARGETS,
+    Target,
+    affine_r2,
+    draw,
+    lacking,
+    make,
+    merge,
+    run,
+    sample,
+    samples_in,
+)
+from emi.reproduction.experiment import Budget, find
+
+
+def test_positions_and_actions_are_those_of_their_transitions() -> None:
+    data = sample(seed=3, samples=1_000)
+    n = len(data.batch)
+    assert n == 1_000
+    assert data.position.shape == data.action.shape == (n, 2)
+    # Two environments in turn: the row after next is the same disc, one action later, if no
+    # wall was in its way.
+    moved = data.position[2:] - data.position[:-2]
+    free = ((data.position[2:] > 0) & (data.position[2:] < 100)).all(1)
+    assert free.sum() > 500
+    np.testing.assert_allclose(moved[free], data.action[:-2][free], atol=1e-5)
+    # The picture of s shows the disc where it is said to be.
+    frames = np.asarray(data.batch.obs[:], np.float64).reshape(n, 52, 52)
+    ink = np.abs(frames - np.median(frames, axis=0))
+    centre = (ink * np.arange(52)).sum((1, 2)) / ink.sum((1, 2))
+    assert np.corrcoef(centre, data.position[:, 0])[0, 1] > 0.95
+
+
+def test_r2_is_one_for_an_affine_image_and_zero_for_noise() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(2_000, 2))
+    assert affine_r2(x, x @ [[1.0, 2.0], [-3.0, 0.5]] + [7.0, -1.0]) == pytest.approx(1)
+    assert affine_r2(x, rng.normal(size=(2_000, 2))) == pytest.approx(0, abs=0.01)
+    # Signal and noise of equal strength: one half.
+    assert affine_r2(x, x + rng.normal(size=x.shape)) == pytest.approx(0.5, abs=0.03)
+
+
+SMALL: dict[str, Any] = {
+    "samples": 500,
+    "config": dataclasses.replace(CONFIG, epochs=1, minibatch=100),
+}
+
+
+def test_run_and_draw(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(box_image, "SHOWN", 40)
+    results = tmp_path / "results"
+    box = results / "box_image"
+    run(results, [1], **SMALL)
+    files = sorted(path.name for path in box.iterdir())
+    assert files == ["action-seed1.safetensors", "state-seed1.safetensors"]
+    arrays = load_file(box / "action-seed1.safetensors")
+    assert {name: a.shape for name, a in arrays.items()} == {
+        **dict.fromkeys(("phi", "psi", "position", "action"), (40, 2)),
+        "r2": (2,),
+        "samples": (1,),
+    }
+    assert capsys.readouterr().out.count("R² position") == 2
+
+    # What is there is kept; only what is missing is learnt, and it comes out the same.
+    other = load_file(box / "state-seed1.safetensors")
+    (box / "state-seed1.safetensors").unlink()
+    run(results, [1], **SMALL)
+    assert capsys.readouterr().out.startswith("seed 1, KL on the state: ")
+    again = load_file(box / "state-seed1.safetensors")
+    assert all(np.array_equal(again[name], other[name]) for name in other)
+    assert not np.array_equal(arrays["phi"], other["phi"])
+
+    found = find(EXPERIMENT, results)
+    assert len(found.missing_files) == 8  # of five seeds and two targets
+    written = draw(found, tmp_path / "out" / "box_image")
+    names = [f"box_image.{kind}" for kind in ("png", "svg", "md", "csv")]
+    assert [path.name for path in written] == names
+    page = written[2].read_text()
+    assert "**SCALED: 500 of 30,000 samples**" in page
+    assert "SCALED: 500 of 30,000 samples" in written[1].read_text()
+    assert f"| actions | 1 | {arrays['r2'][0]:.3f} | " in page
+    with written[3].open() as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["kl_on"], row["seed"]) for row in rows] == [("action", "1"), ("state", "1")]
+    assert float(rows[0]["r2_action"]) == pytest.approx(arrays["r2"][1], abs=1e-4)
+
+
+def test_scaled_seeds_and_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(box_image, "run", lambda *arguments: asked.append(arguments))
+    make(Path("runs"), Budget())
+    make(Path("runs"), Budget(scale=0.1, seeds=(4, 7)))
+    make(Path("runs"), Budget(scale=0.0001, seeds=(0,)))
+    root = Path("runs")
+    assert asked == [(root, [0, 1, 2, 3, 4], 30_000), (root, [4], 3_000), (root, [0], 1_000)]
+
+
+def write_file(root: Path, target: Target, seed: int, samples: int) -> None:
+    path = root / FILES[target, seed]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    save_file({"samples": np.array([samples])}, path)
+
+
+def test_fewer_samples_are_as_good_as_none(tmp_path: Path) -> None:
+    source, target = tmp_path / "runs", tmp_path / "results"
+    for seed, (new, old) in enumerate([(30_000, 600), (600, 30_000), (30_000, 0), (0, 600)]):
+        for root, samples in ((source, new), (target, old)):
+            for kind in TARGETS if samples else ():
+                write_file(root, kind, seed, samples)
+    assert lacking(source, Budget()) == [1, 3, 4]
+    assert lacking(source, Budget(seeds=(0, 1))) == [1]
+    assert lacking(source, Budget(scale=0.02)) == [1, 3, 4]  # a thousand at least
+    write_file(source, "state", 2, 600)
+    assert lacking(source, Budget()) == [1, 2, 3, 4]
+
+    written = merge(source, target)
+    assert [path.name for path in written] == [
+        f"{kind}-seed{seed}.safetensors" for kind in TARGETS for seed in (0, 2)
+    ]
+    found = [[samples_in(target, kind, seed) for seed in range(5)] for kind in TARGETS]
+    assert found == [[30_000, 30_000, 30_000, 600, 0], [30_000, 30_000, 600, 600, 0]]
+    assert merge(source, target) == []
+
+
+def test_a_damaged_file_is_named(tmp_path: Path) -> None:
+    path = tmp_path / FILES["action", 0]
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"torn")
+    with pytest.raises(ValueError, match=r"action-seed0\.safetensors is damaged \("):
+        samples_in(tmp_path, "action", 0)

@@ -1,0 +1,167 @@
+"""Files that no sweep trains: made once, with a record of how, and a row in the manifest."""
+
+import csv
+import json
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from emi.cli import main
+from emi.reproduction import commands, made_files
+from emi.reproduction.experiment import Budget, Experiment, Made
+
+SEEDS = (0, 1, 2)
+FILES = {seed: f"ink/{seed}.txt" for seed in SEEDS}
+
+
+def make(root: Path, budget: Budget) -> None:
+    for seed in lacking(root, budget):
+        if seed == 2 and (root / "broken").exists():
+            raise KeyboardInterrupt
+        (root / FILES[seed]).write_text("new")
+
+
+def lacking(root: Path, budget: Budget) -> list[int]:
+    return [seed for seed in budget.chosen(SEEDS) if not (root / FILES[seed]).exists()]
+
+
+def merge(source: Path, target: Path) -> list[Path]:
+    written = []
+    for seed in lacking(target, Budget()):
+        if (source / FILES[seed]).exists():
+            (target / "ink").mkdir(parents=True, exist_ok=True)
+            written.append(Path(shutil.copyfile(source / FILES[seed], target / FILES[seed])))
+    return written
+
+
+INK = Experiment(
+    name="ink",
+    question="Is it written?",
+    paper="is printed.",
+    groups=(),
+    draw=lambda found, stem: [],
+    files=tuple(FILES.values()),
+    made=Made(SEEDS, make, lacking, merge),
+)
+
+
+@pytest.fixture(autouse=True)
+def _only_ink(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(commands, "named", lambda names: (INK,))
+    monkeypatch.chdir(tmp_path)
+
+
+def emi(*words: object) -> int:
+    return main(["paper", *map(str, words)])
+
+
+def starts(root: Path) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads((root / "ink/provenance.json").read_text())["starts"]
+    return found
+
+
+def manifest(results: Path) -> list[dict[str, str]]:
+    with (results / "MANIFEST.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+RUNS, RESULTS = Path("runs/paper"), Path("results")
+
+
+def test_made_collected_and_completed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert emi("run", "ink", "--seeds", "0-1") == 0
+    (first,) = starts(RUNS)
+    assert first["command"] == "emi paper run ink --seeds 0-1"
+    assert first["seeds"] == [0, 1]
+    assert first["seconds"] >= 0
+    capsys.readouterr()
+    assert emi("collect", "ink") == 0
+    assert capsys.readouterr().out.splitlines() == ["results/ink/0.txt", "results/ink/1.txt"]
+    (row,) = manifest(RESULTS)
+    assert row["run"] == "ink"
+    assert row["seed"] == "0-1"
+    assert row["command"] == "emi paper run ink --seeds 0-1"
+    assert row["commit"].startswith(first["commit"] or "unknown")
+    assert row["minutes"] == "0.0"
+
+    # Elsewhere, what results/ has is not made again, and its record goes on.
+    (RESULTS / "ink/0.txt").write_text("kept")
+    assert emi("run", "ink", "--missing", "--out", "other") == 0
+    assert Path("other/ink/0.txt").read_text() == "kept"
+    assert [start["seeds"] for start in starts(Path("other"))] == [[0, 1], [2]]
+    capsys.readouterr()
+    assert emi("collect", "ink", "--runs", "other") == 0
+    assert capsys.readouterr().out.splitlines() == ["results/ink/2.txt"]
+    (row,) = manifest(RESULTS)
+    assert row["seed"] == "0-2"
+    assert len(starts(RESULTS)) == 2
+
+    # Nothing is missing any more.
+    assert emi("run", "ink", "--missing") == 0
+    said = "nothing is missing: every run of these grids is in results\n"
+    assert capsys.readouterr().out == said
+    assert emi("collect", "ink", "--runs", "other") == 0
+    assert capsys.readouterr().out == "nothing new below other\n"
+
+
+def test_records_of_two_machines_are_put_together() -> None:
+    for seed, out in ((0, "one"), (2, "two")):
+        assert emi("run", "ink", "--seeds", seed, "--out", out) == 0
+        record = Path(out) / "ink/provenance.json"
+        found = json.loads(record.read_text())
+        found["starts"][0] |= {"time": f"2026-01-0{seed + 1}", "commit": out, "seconds": 60}
+        record.write_text(json.dumps(found))
+        assert emi("collect", "ink", "--runs", out) == 0
+    (row,) = manifest(RESULTS)
+    assert [word.removesuffix("+modified") for word in row["commit"].split()] == ["one", "two"]
+    assert (row["seed"], row["minutes"]) == ("0,2", "2.0")
+
+
+def test_what_is_there_is_no_start(capsys: pytest.CaptureFixture[str]) -> None:
+    assert emi("run", "ink") == 0
+    capsys.readouterr()
+    assert emi("run", "ink") == 0
+    assert capsys.readouterr().out.startswith("ink: all of it is in runs/paper/ink\n")
+    assert len(starts(RUNS)) == 1
+
+
+def test_bad_words_are_refused_before_anything_is_made(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["--seeds", "9"], ["--engine", "rya"], ["--jobs", "0"]):
+        assert emi("run", "ink", *words) == 2
+        assert capsys.readouterr().err.count("\n") == 1
+    assert not RUNS.exists()
+
+
+def test_what_was_interrupted_has_its_record_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter((10.0, 100.0, 200.0, 230.0))
+    monkeypatch.setattr(made_files, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    RUNS.mkdir(parents=True)
+    (RUNS / "broken").touch()
+    with pytest.raises(KeyboardInterrupt):
+        commands.run(["ink"], RUNS, Budget(), words=["emi", "paper", "run", "ink"])
+    (RUNS / "broken").unlink()
+    record = RUNS / "ink/provenance.json"
+    record.write_text(record.read_text().replace('"time": "', '"time": "1'))  # another second
+    assert commands.run(["ink"], RUNS, Budget(), words=["emi", "paper", "run", "ink"]) == 0
+    assert [start["seconds"] for start in starts(RUNS)] == [90.0, 30.0]
+    assert [start["seeds"] for start in starts(RUNS)] == [[0, 1], [2]]
+    assert commands.collect(["ink"], RUNS, RESULTS) == 0
+    (row,) = manifest(RESULTS)
+    assert (row["seed"], row["minutes"]) == ("0-2", "2.0")
+
+
+def test_what_was_interrupted_before_anything_was_made_has_none() -> None:
+    RUNS.mkdir(parents=True)
+    (RUNS / "broken").touch()
+    with pytest.raises(KeyboardInterrupt):
+        commands.run(["ink"], RUNS, Budget(seeds=(2,)), words=["emi", "--seeds", "2"])
+    assert starts(RUNS) == []
+    for seed in (0, 1):
+        typed = ["emi", "--seeds", str(seed)]
+        assert commands.run(["ink"], RUNS, Budget(seeds=(seed,)), words=typed) == 0
+    assert commands.collect(["ink"], RUNS, RESULTS) == 0
+    (row,) = manifest(RESULTS)
+    assert (row["seed"], row["command"]) == ("0-1", "emi --seeds 0; emi --seeds 1")

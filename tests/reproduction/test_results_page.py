@@ -1,0 +1,50 @@
+"""docs/results.md and results/figures: links lead, and tables are what the committed runs give."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from emi.reproduction.catalogue import named
+from emi.reproduction.experiment import find
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+
+
+def test_links_lead_somewhere() -> None:
+    targets = re.findall(r"\]\(([^)#:]+)", PAGE)
+    assert len(targets) > 12
+    for target in targets:
+        assert (ROOT / "docs" / target).exists(), target
+
+
+@pytest.mark.parametrize("name", ["table_1", "coefficient_search"])
+def test_a_committed_table_is_the_one_that_the_committed_runs_give(
+    name: str, tmp_path: Path
+) -> None:
+    (experiment,) = named([name])
+    written = experiment.draw(find(experiment, ROOT / "results"), tmp_path / name)
+    assert [path.suffix for path in written] == [".md", ".csv"]
+    for path in written:
+        assert path.read_bytes() == (ROOT / "results" / "figures" / path.name).read_bytes()
+
+
+@pytest.mark.parametrize("text", [PAGE, README], ids=["results.md", "README.md"])
+@pytest.mark.parametrize(
+    ("label", "seeds", "number"),
+    [
+        ("EMI", 3, "0.070 [0.000, 0.210]"),
+        ("TRPO", 3, "0.043 [0.000, 0.130]"),
+        ("EMI", 5, "100.2 [9.9, 195.1]"),
+        ("EX2", 5, "181.3 [82.7, 261.9]"),
+    ],
+)
+def test_the_pages_have_the_numbers_of_the_table(
+    text: str, label: str, seeds: int, number: str
+) -> None:
+    table = (ROOT / "results/figures/table_1.md").read_text(encoding="utf-8")
+    row = f"| {label} | {seeds} | {number} |"
+    assert row in table
+    assert f"{label} {number}" in " ".join(text.split()) or row in text

@@ -1,0 +1,553 @@
+"""Train, stop, resume: the effects around the loop, and that stopping changes no bit."""
+
+import csv
+import dataclasses
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from test_checkpoint import same
+
+from emi.errors import NotFiniteError
+from emi.runs import checkpoint, run_directory, tensorboard_events
+from emi.runs import run as run_module
+from emi.runs.checkpoint import load_latest
+from emi.training.config import METHODS, ConfigError, TrainConfig, resolve
+from emi.runs.metrics_file import COLUMNS
+from emi.runs.progress import Silent
+from emi.runs.run import RunError, run
+from emi.runs.run_directory import RunDirectory, RunDirectoryError
+from emi.training.trainer import Report, Trainer
+
+CONFIG = resolve(
+    "SparseHalfCheetah",
+    steps=1_000,
+    threads=1,
+    overrides=["steps_per_iteration=100", "num_envs=2"],
+)  # ten iterations
+
+# Settings with which a method pays after two iterations of 100 steps.
+AT_WORK_SOON = {
+    "ex2": (
+        "intrinsic.min_replay=100",
+        "intrinsic.updates=9",
+        "intrinsic.first_updates=9",
+        "intrinsic.replay_size=150",  # wraps around
+    ),
+    "ae-simhash": ("intrinsic.ae_updates=9", "intrinsic.ae_every=2"),
+    "vime": ("intrinsic.min_replay=100", "intrinsic.updates=9", "intrinsic.replay_size=150"),
+}
+
+
+class FakeTrainer:
+    """A trainer whose state is a random walk; `at` is called in the middle of each iteration."""
+
+    at: Callable[[int], None] = staticmethod(lambda iteration: None)  # type: ignore[assignment]
+
+    def __init__(self, config: TrainConfig) -> None:
+        self.total_iterations = config.iterations
+        self.iteration = 0
+        self._size = config.steps_per_iteration
+        self._rng = np.random.default_rng(config.seed)
+        self._walk = torch.zeros(3, dtype=torch.float64)
+        self.closed = False
+
+    def iterate(self) -> Report:
+        self._walk += torch.from_numpy(self._rng.standard_normal(3))
+        FakeTrainer.at(self.iteration + 1)
+        self.iteration += 1
+        metrics = dict.fromkeys(COLUMNS[4:], 0.0) | {"fake/walk": float(self._walk[0])}
+        return Report(self.iteration, self.iteration * self._size, metrics)
+
+    def state_dict(self) -> dict[str, Any]:
+        rng = self._rng.bit_generator.state
+        return {"iteration": self.iteration, "rng": rng, "walk": self._walk}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.iteration = state["iteration"]
+        self._rng.bit_generator.state = state["rng"]
+        self._walk.copy_(state["walk"])
+
+    def embedding_sample(self) -> dict[str, torch.Tensor]:
+        return {"phi": self._walk}
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> type[FakeTrainer]:
+    """Replace the trainer by the fake one, and leave TensorBoard out for speed."""
+    monkeypatch.setattr(run_module, "Trainer", FakeTrainer)
+    monkeypatch.setattr(tensorboard_events, "is_installed", lambda: False)
+    monkeypatch.setattr(FakeTrainer, "at", staticmethod(lambda iteration: None))
+    return FakeTrainer
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    """metrics.csv without the times, which differ between any two runs."""
+    with (path / "metrics.csv").open() as file:
+        lines = list(csv.DictReader(file))
+    return [
+        {k: v for k, v in line.items() if k not in ("seconds", "steps_per_second")}
+        for line in lines
+    ]
+
+
+def files(path: Path) -> set[str]:
+    return {str(p.relative_to(path)) for p in path.rglob("*")}
+
+
+def assert_same_run(a: Path, b: Path) -> None:
+    """All tensors and plain values of the final checkpoint, and all rows, are equal."""
+    assert rows(a) == rows(b)
+    last_a, last_b = load_latest(a / "checkpoints"), load_latest(b / "checkpoints")
+    assert last_a.iteration == last_b.iteration
+    assert same(last_a.state, last_b.state)
+
+
+class TestRun:
+    def test_a_complete_run(self, tmp_path: Path, fake: type[FakeTrainer]) -> None:
+        outcome = run(CONFIG, tmp_path / "run", command=["emi", "train", "SparseHalfCheetah"])
+        assert outcome.complete
+        assert outcome.stopped_by is None
+        assert files(tmp_path / "run") - {".lock"} == {
+            "config.json",
+            "provenance.json",
+            "metrics.csv",
+            "embedding.safetensors",
+            "checkpoints",
+            *(f"checkpoints/{n}" for n in ("00000000", "00000010")),
+            *(
+                f"checkpoints/{n}/{name}"
+                for n in ("00000000", "00000010")
+                for name in ("manifest.json", "state.json", "tensors.safetensors")
+            ),
+        }
+        table = rows(tmp_path / "run")
+        assert [r["iteration"] for r in table] == [str(n) for n in range(1, 11)]
+        assert [r["steps"] for r in table] == [str(100 * n) for n in range(1, 11)]
+        with (tmp_path / "run" / "metrics.csv").open() as file:
+            seconds = [float(line["seconds"]) for line in csv.DictReader(file)]
+        assert seconds == sorted(seconds)
+
+    def test_checkpoints_are_timed(
+        self, tmp_path: Path, fake: type[FakeTrainer], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        saved: list[int] = []
+        real = checkpoint.save
+
+        def recorded(directory: Path, iteration: int, state: dict[str, Any]) -> Path:
+            saved.append(iteration)
+            return real(directory, iteration, state)
+
+        monkeypatch.setattr(checkpoint, "save", recorded)
+        now = 0.0
+        monkeypatch.setattr(time, "monotonic", lambda: now)
+
+        def half_a_minute(iteration: int) -> None:
+            nonlocal now
+            now += 30.0
+
+        monkeypatch.setattr(fake, "at", staticmethod(half_a_minute))
+        run(CONFIG, tmp_path / "run")
+        assert list(dict.fromkeys(saved)) == [0, 2, 4, 6, 8, 10]
+
+    def test_seconds_go_on_after_a_resume(
+        self, tmp_path: Path, fake: type[FakeTrainer], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        now = 1000.0
+        monkeypatch.setattr(time, "monotonic", lambda: now)
+
+        def two_seconds(iteration: int) -> None:
+            nonlocal now
+            now += 2.0
+            if iteration == 5 and now < 2000:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+        monkeypatch.setattr(fake, "at", staticmethod(two_seconds))
+        run(CONFIG, tmp_path / "run")
+        now = 5000.0
+        run(CONFIG, tmp_path / "run", resume=True)
+        with (tmp_path / "run" / "metrics.csv").open() as file:
+            lines = list(csv.DictReader(file))
+        assert [float(line["seconds"]) for line in lines] == [2.0 * n for n in range(1, 11)]
+        assert {float(line["steps_per_second"]) for line in lines} == {50.0}
+
+    def test_a_complete_run_is_left_as_it_is(self, tmp_path: Path, fake: type[FakeTrainer]) -> None:
+        run(CONFIG, tmp_path / "run")
+        before = {p: (tmp_path / "run" / p).stat().st_mtime_ns for p in files(tmp_path / "run")}
+        assert run(CONFIG, tmp_path / "run", resume=True).complete
+        after = {p: (tmp_path / "run" / p).stat().st_mtime_ns for p in files(tmp_path / "run")}
+        assert before == after
+
+    def test_refusals_leave_no_trace(
+        self, tmp_path: Path, fake: type[FakeTrainer], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "full").mkdir()
+        (tmp_path / "full" / "notes.txt").write_text("mine")
+        with pytest.raises(RunDirectoryError, match=r"holds other files \(notes\.txt\)"):
+            run(CONFIG, tmp_path / "full")
+        with pytest.raises(RunDirectoryError, match="holds no run"):
+            run(CONFIG, tmp_path / "new", resume=True)
+
+        def refuse(config: TrainConfig) -> None:
+            raise ValueError("this space\nis not supported")
+
+        monkeypatch.setattr(run_module, "Trainer", refuse)
+        with pytest.raises(ConfigError, match=r"^this space is not supported$"):
+            run(CONFIG, tmp_path / "new")
+
+        def lacks_mujoco(config: TrainConfig) -> None:
+            raise ModuleNotFoundError("No module named 'mujoco'", name="mujoco")
+
+        monkeypatch.setattr(run_module, "Trainer", lacks_mujoco)
+        with pytest.raises(ConfigError, match=r"needs mujoco, .*: pip install 'emi-rl\[mujoco\]'$"):
+            run(CONFIG, tmp_path / "new")
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+        with pytest.raises(ConfigError, match="no CUDA device here: use --device cpu"):
+            run(dataclasses.replace(CONFIG, device="cuda"), tmp_path / "new")
+        assert files(tmp_path) == {"full", "full/notes.txt"}
+
+    def test_resume_of_another_run(self, tmp_path: Path, fake: type[FakeTrainer]) -> None:
+        run(CONFIG, tmp_path / "run")
+        with pytest.raises(RunDirectoryError, match=r"holds another run \(seed differs\)"):
+            run(dataclasses.replace(CONFIG, seed=1), tmp_path / "run", resume=True)
+
+    def test_two_processes_cannot_write_one_run(
+        self, tmp_path: Path, fake: type[FakeTrainer], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        refused: list[int] = []
+
+        def intrude(iteration: int) -> None:
+            with pytest.raises(RunDirectoryError, match="being written by another process"):
+                run(CONFIG, tmp_path / "run", resume=True)
+            refused.append(iteration)
+
+        monkeypatch.setattr(fake, "at", staticmethod(intrude))
+        assert run(CONFIG, tmp_path / "run").complete
+        assert refused == list(range(1, 11))
+        assert len(rows(tmp_path / "run")) == 10
+
+
+class TestStop:
+    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
+    @pytest.mark.parametrize("iteration", [1, 5, 9])
+    def test_the_iteration_is_finished_and_kept(
+        self,
+        tmp_path: Path,
+        fake: type[FakeTrainer],
+        monkeypatch: pytest.MonkeyPatch,
+        number: signal.Signals,
+        iteration: int,
+    ) -> None:
+        run(CONFIG, tmp_path / "straight")
+        # A shell's background job inherits an ignored SIGINT; here it must count.
+        before = signal.signal(number, signal.SIG_DFL)
+        monkeypatch.setattr(
+            fake,
+            "at",
+            staticmethod(lambda i: os.kill(os.getpid(), number) if i == iteration else 0),
+        )
+        try:
+            outcome = run(CONFIG, tmp_path / "run")
+            assert signal.getsignal(number) == signal.SIG_DFL  # handlers do not outlive the run
+        finally:
+            signal.signal(number, before)
+        assert (outcome.iteration, outcome.stopped_by) == (iteration, number)
+        assert not outcome.complete
+        assert load_latest(tmp_path / "run" / "checkpoints").iteration == iteration
+        assert len(rows(tmp_path / "run")) == iteration
+        monkeypatch.setattr(fake, "at", staticmethod(lambda i: None))
+        assert run(CONFIG, tmp_path / "run", resume=True).complete
+        assert_same_run(tmp_path / "straight", tmp_path / "run")
+        starts = json.loads((tmp_path / "run" / "provenance.json").read_text())["starts"]
+        assert [start["iteration"] for start in starts] == [0, iteration]
+
+    def test_an_ignored_signal_stays_ignored(
+        self, tmp_path: Path, fake: type[FakeTrainer], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        kill = staticmethod(lambda i: os.kill(os.getpid(), signal.SIGHUP))
+        monkeypatch.setattr(fake, "at", kill)
+        try:
+            assert run(CONFIG, tmp_path / "run").complete
+        finally:
+            signal.signal(signal.SIGHUP, before)
+
+    @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+    def test_a_second_signal_stops_at_once(
+        self, tmp_path: Path, fake: type[FakeTrainer], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def twice(iteration: int) -> None:
+            if iteration == 4:
+                os.kill(os.getpid(), signal.SIGTERM)
+                os.kill(os.getpid(), signal.SIGTERM)
+
+        monkeypatch.setattr(fake, "at", staticmethod(twice))
+        status = forked(lambda: run(CONFIG, tmp_path / "run"))
+        assert os.WIFSIGNALED(status)
+        assert os.WTERMSIG(status) == signal.SIGTERM
+        assert load_latest(tmp_path / "run" / "checkpoints").iteration == 0
+        monkeypatch.setattr(fake, "at", staticmethod(lambda i: None))
+        assert run(CONFIG, tmp_path / "run", resume=True).complete
+        assert len(rows(tmp_path / "run")) == 10
+
+    @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+    def test_sigkill_at_any_moment(
+        self, tmp_path: Path, fake: type[FakeTrainer], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        config = dataclasses.replace(CONFIG, steps=5_000)
+        run(config, tmp_path / "straight")
+        monkeypatch.setattr(fake, "at", staticmethod(lambda i: time.sleep(0.002)))
+        chance = random.Random(1)
+        path, kills = tmp_path / "run", 0
+        while (done := checkpoint.latest_iteration(path / "checkpoints") or 0) < 50:
+            resume = (path / "config.json").exists()
+            status = forked(
+                lambda resume=resume: run(config, path, resume=resume, checkpoint_seconds=0.0),
+                path / "metrics.csv",
+                kill_at_row=min(50, done + chance.randint(2, 12)),
+                kill_after=chance.uniform(0.0, 0.02),
+            )
+            kills += os.WIFSIGNALED(status)
+        assert kills > 0  # how many is the machine's to say
+        assert_same_run(tmp_path / "straight", path)
+
+
+def forked(
+    work: Callable[[], object],
+    metrics: Path = Path("none"),
+    kill_at_row: int = sys.maxsize,
+    kill_after: float = 0.0,
+) -> int:
+    """Do `work` in a child, much cheaper than a new interpreter; its wait status.
+
+    It is killed `kill_after` seconds after `metrics` has got the row `kill_at_row`.
+    """
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            work()
+            code = 0
+        finally:
+            os._exit(code)
+    while os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+        if metrics.exists() and metrics.read_bytes().count(b"\n") > kill_at_row:
+            time.sleep(kill_after)
+            os.kill(child, signal.SIGKILL)
+            break
+        time.sleep(0.002)
+    return os.waitpid(child, 0)[1]
+
+
+class TestTrouble:
+    def test_not_finite_keeps_the_last_good_checkpoint(
+        self, tmp_path: Path, fake: type[FakeTrainer], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def spoil(iteration: int) -> None:
+            if iteration == 7:
+                raise NotFiniteError("bonus became NaN in iteration 7")
+
+        monkeypatch.setattr(fake, "at", staticmethod(spoil))
+        with pytest.raises(NotFiniteError, match=r"^bonus became NaN in iteration 7$"):
+            run(CONFIG, tmp_path / "run", checkpoint_seconds=0.0)
+        loaded = load_latest(tmp_path / "run" / "checkpoints")
+        assert (loaded.iteration, loaded.warnings) == (6, ())
+        assert len(rows(tmp_path / "run")) == 6
+
+    @pytest.mark.parametrize("part", ["checkpoint", "metrics", "embedding"])
+    def test_a_full_disk_is_one_sentence_and_can_be_mended(
+        self, tmp_path: Path, fake: type[FakeTrainer], monkeypatch: pytest.MonkeyPatch, part: str
+    ) -> None:
+        full = True
+
+        def guard(real: Callable[..., Any], when: Callable[..., bool]) -> Callable[..., Any]:
+            def call(*args: Any) -> Any:
+                if full and when(*args):
+                    raise OSError(28, "No space left on device")
+                return real(*args)
+
+            return call
+
+        if part == "checkpoint":
+            late = guard(checkpoint.save, lambda directory, iteration, state: iteration >= 4)
+            monkeypatch.setattr(checkpoint, "save", late)
+        elif part == "metrics":
+            append = run_module.MetricsFile.append
+            late = guard(append, lambda file, row: row["iteration"] >= 4)
+            monkeypatch.setattr(run_module.MetricsFile, "append", late)
+        else:
+            always = guard(run_directory.write_embedding, lambda *args: True)
+            monkeypatch.setattr(run_directory, "write_embedding", always)
+        with pytest.raises(RunError) as caught:
+            run(CONFIG, tmp_path / "run", checkpoint_seconds=0.0)
+        assert str(caught.value) == (
+            f"cannot write in {tmp_path / 'run'}: No space left on device:"
+            f" when that is mended, go on with: emi resume {tmp_path / 'run'}"
+        )
+        full = False
+        assert run(CONFIG, tmp_path / "run", resume=True).complete
+        run(CONFIG, tmp_path / "straight")
+        assert_same_run(tmp_path / "straight", tmp_path / "run")
+
+    def test_a_directory_that_cannot_be_made(
+        self, tmp_path: Path, fake: type[FakeTrainer], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def refuse(self: Path, *args: Any, **kwargs: Any) -> None:
+            raise PermissionError(13, "Permission denied")
+
+        monkeypatch.setattr(Path, "mkdir", refuse)
+        with pytest.raises(
+            RunDirectoryError, match="Permission denied: make it writable or go elsewhere"
+        ):
+            run(CONFIG, tmp_path / "run")
+
+    def test_a_damaged_checkpoint_costs_only_time(
+        self, tmp_path: Path, fake: type[FakeTrainer], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        run(CONFIG, tmp_path / "straight")
+        monkeypatch.setattr(
+            fake,
+            "at",
+            staticmethod(lambda i: os.kill(os.getpid(), signal.SIGTERM) if i == 6 else 0),
+        )
+        run(CONFIG, tmp_path / "run", checkpoint_seconds=0.0)
+        monkeypatch.setattr(fake, "at", staticmethod(lambda i: None))
+        (tmp_path / "run" / "checkpoints" / "00000006" / "state.json").write_text("{}")
+        with pytest.warns(UserWarning, match="00000006 is damaged .*: using 00000005 instead"):
+            run(CONFIG, tmp_path / "run", resume=True)
+        assert_same_run(tmp_path / "straight", tmp_path / "run")
+
+    def test_no_checkpoint_left(self, tmp_path: Path, fake: type[FakeTrainer]) -> None:
+        run(CONFIG, tmp_path / "run")
+        before = (tmp_path / "run" / "metrics.csv").read_text()
+        for folder in (tmp_path / "run" / "checkpoints").iterdir():
+            folder.rename(tmp_path / folder.name)
+        with pytest.raises(checkpoint.CheckpointError, match="there is no checkpoint in"):
+            run(CONFIG, tmp_path / "run", resume=True)
+        assert (tmp_path / "run" / "metrics.csv").read_text() == before
+
+    def test_a_checkpoint_of_something_else(self, tmp_path: Path, fake: type[FakeTrainer]) -> None:
+        directory = RunDirectory(tmp_path)
+        run_directory.write_config(directory, CONFIG)
+        checkpoint.save(directory.checkpoints, 3, {"iteration": 3})
+        with pytest.raises(RunError, match="written by another version of emi"):
+            run(CONFIG, tmp_path, resume=True)
+
+
+class TestTensorBoard:
+    def test_events_of_a_resumed_run_have_each_step_once(
+        self, tmp_path: Path, fake: type[FakeTrainer], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+        monkeypatch.setattr(tensorboard_events, "is_installed", lambda: True)
+
+        def spoil(iteration: int) -> None:
+            if iteration == 7:
+                raise NotFiniteError("x")
+
+        monkeypatch.setattr(fake, "at", staticmethod(spoil))
+        with pytest.raises(NotFiniteError):
+            run(CONFIG, tmp_path / "run")  # rows 1 to 6 are written, the checkpoint is of 0
+        monkeypatch.setattr(fake, "at", staticmethod(lambda i: None))
+        run(CONFIG, tmp_path / "run", resume=True)
+        events = EventAccumulator(str(tmp_path / "run" / "tensorboard"))
+        events.Reload()
+        assert "fake/walk" in events.Tags()["scalars"]
+        assert [e.step for e in events.Scalars("run/kl")] == [100 * n for n in range(1, 11)]
+
+    def test_without_tensorboard_it_is_said(self, tmp_path: Path, fake: type[FakeTrainer]) -> None:
+        progress = Noting()
+        run(WHOLE, tmp_path / "run", progress=progress)
+        assert progress.notes == [
+            "no TensorBoard events are written: pip install 'emi-rl[train]' for them"
+        ]
+
+
+class Noting(Silent):
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, sentence: str) -> None:
+        self.notes.append(sentence)
+
+
+# As CONFIG, with an episode of 500 steps in every iteration.
+WHOLE = resolve(
+    "SparseHalfCheetah", steps=500, threads=1, overrides=["steps_per_iteration=500", "num_envs=1"]
+)
+
+
+def test_episodes_that_no_iteration_holds_are_spoken_of(
+    tmp_path: Path, fake: type[FakeTrainer]
+) -> None:
+    progress = Noting()
+    run(CONFIG, tmp_path / "run", progress=progress)
+    assert progress.notes[-1] == (
+        "each environment takes 50 steps in an iteration and an episode up to 500: one that is "
+        "cut off counts in no return; for whole ones raise steps_per_iteration or lower num_envs "
+        "(--set)"
+    )
+
+
+class TestRealTrainer:
+    def test_ten_iterations_equal_a_kill_and_a_resume(self, tmp_path: Path) -> None:
+        words = ["steps_per_iteration=100", "num_envs=2"]
+        program = f"""
+import os, signal
+from emi.runs import run as run_module
+from emi.training.config import resolve
+from emi.training.trainer import Trainer
+config = resolve("SparseHalfCheetah", steps=1000, threads=1, overrides={words})
+class Doomed(Trainer):
+    def iterate(self):
+        if self.iteration == 6:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().iterate()
+run_module.Trainer = Doomed
+run_module.run(config, {str(tmp_path / "run")!r}, checkpoint_seconds=0.0)
+"""
+        killed = subprocess.run([sys.executable, "-c", program], check=False)
+        assert killed.returncode == -signal.SIGKILL
+        assert load_latest(tmp_path / "run" / "checkpoints").iteration == 6
+        run(CONFIG, tmp_path / "run", resume=True)
+        run(CONFIG, tmp_path / "straight")
+        assert len(rows(tmp_path / "run")) == 10
+        assert_same_run(tmp_path / "straight", tmp_path / "run")
+        assert (tmp_path / "run" / "embedding.safetensors").read_bytes() == (
+            tmp_path / "straight" / "embedding.safetensors"
+        ).read_bytes()
+
+    @pytest.mark.parametrize("method", METHODS)
+    @pytest.mark.parametrize("env", ["SparseHalfCheetah", "gym:CartPole-v1"])
+    def test_a_checkpoint_holds_all_that_matters(
+        self, tmp_path: Path, env: str, method: str
+    ) -> None:
+        words = ["steps_per_iteration=100", "num_envs=2", *AT_WORK_SOON.get(method, ())]
+        config = resolve(env, method, steps=400, threads=1, overrides=words)
+        straight = Trainer(config)
+        for _ in range(2):
+            straight.iterate()
+        checkpoint.save(tmp_path, 2, straight.state_dict())
+        resumed = Trainer(config)
+        resumed.load_state_dict(load_latest(tmp_path).state)
+        for _ in range(2):
+            metrics = straight.iterate().metrics
+            assert same(metrics, resumed.iterate().metrics)
+            assert (metrics["bonus_std"] > 0) == (method != "trpo"), "not at work yet"
+        assert same(straight.state_dict(), resumed.state_dict())
+        straight.close()
+        resumed.close()

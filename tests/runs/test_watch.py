@@ -1,0 +1,196 @@
+"""Videos of a trained agent."""
+
+import contextlib
+import shutil
+import sys
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+import pytest
+
+from emi.envs.rendering import rendering_backend
+from emi.experiment import watch as watch_module
+from emi.training.config import ConfigError, resolve
+from emi.runs.doctor import examine_bonus
+from emi.runs.run import run
+from emi.runs.run_directory import RunDirectoryError
+from emi.training.trainer import Trainer
+from emi.runs.watch import WatchError, watch
+
+CONFIG = resolve(
+    "SparseHalfCheetah",
+    steps=100,
+    threads=1,
+    overrides=["steps_per_iteration=100", "num_envs=2"],
+)  # one iteration
+
+
+def _can_render() -> bool:
+    try:
+        rendering_backend()
+    except RuntimeError:
+        return False
+    return True
+
+
+needs_rendering = pytest.mark.skipif(not _can_render(), reason="needs off-screen OpenGL")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return run(CONFIG, tmp_path_factory.mktemp("trained") / "run").directory.path
+
+
+def test_of_a_damaged_checkpoint_the_one_before_is_used_and_it_is_said(
+    trained: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(trained, tmp_path / "run")
+    (tmp_path / "run/checkpoints/00000001/state.json").write_text("{}")
+    with contextlib.suppress(WatchError):  # where nothing can be drawn
+        watch(tmp_path / "run", tmp_path / "x.gif")
+    watched = capfd.readouterr().err
+    examine_bonus(tmp_path / "run")
+    examined = capfd.readouterr().err
+    for said in (watched, examined):
+        assert said.startswith("emi: warning: ")
+        assert "00000001 is damaged" in said
+        assert "using 00000000 instead" in said
+
+
+# Reading a video back, which only this test does, leaves imageio's pipes to the garbage collector.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@needs_rendering
+@pytest.mark.parametrize("name", ["video.mp4", "video.gif"])
+def test_a_video(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    import imageio.v3 as imageio
+
+    monkeypatch.setattr(watch_module, "MAX_STEPS", 6)
+    episode = watch(trained, tmp_path / "deep" / name)
+    assert (episode.steps, episode.total_reward) == (6, 0.0)
+    frames = imageio.imread(tmp_path / "deep" / name)
+    # 100 frames a second; a GIF, which viewers play at 50 at most, has every second one.
+    assert len(frames) == {"video.mp4": 7, "video.gif": 4}[name]
+    assert frames[0].std() > 10  # a picture, not a blank
+    assert [p.name for p in (tmp_path / "deep").iterdir()] == [name]
+
+
+def _actions(
+    trained: Path, out: Path, monkeypatch: pytest.MonkeyPatch, **how: object
+) -> np.ndarray:
+    """The actions that an episode takes, without drawing anything."""
+    taken: list[np.ndarray] = []
+    make = gymnasium.make
+
+    def recording(name: str, render_mode: str) -> gymnasium.Env:
+        env = make(name, render_mode=None)
+        step = env.step
+
+        def record(action: np.ndarray) -> object:
+            taken.append(action)
+            return step(action)
+
+        monkeypatch.setattr(env, "step", record)
+        return env
+
+    monkeypatch.setattr(watch_module.gymnasium, "make", recording)
+    monkeypatch.setattr(watch_module, "_frame", lambda env: np.zeros((4, 4, 3), np.uint8))
+    monkeypatch.setattr(watch_module, "MAX_STEPS", 5)
+    watch(trained, out, **how)  # type: ignore[arg-type]
+    monkeypatch.setattr(watch_module.gymnasium, "make", make)
+    return np.array(taken)
+
+
+def test_the_seed_decides_the_episode(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def actions(**how: object) -> np.ndarray:
+        return _actions(trained, tmp_path / "v.gif", monkeypatch, **how)
+
+    first = actions(seed=1)
+    assert first.shape == (5, 6)
+    assert np.array_equal(first, actions(seed=1))
+    assert not np.array_equal(first, actions(seed=2))
+    calm = actions(seed=1, deterministic=True)
+    assert np.array_equal(calm, actions(seed=1, deterministic=True))
+    # A fresh policy's mean is near 0 and its standard deviation 1.
+    assert np.abs(calm).mean() < 0.5 * np.abs(first).mean()
+
+
+def test_the_trained_policy_acts(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken = _actions(trained, tmp_path / "v.gif", monkeypatch, seed=3, deterministic=True)
+    obs, _ = gymnasium.make("emi/SparseHalfCheetah-v0").reset(seed=3)
+    trainer = Trainer(CONFIG)
+    fresh = trainer.policy.mode(obs[None])
+    trainer.iterate()
+    assert np.array_equal(taken[0], trainer.policy.to_env(trainer.policy.mode(obs[None]))[0])
+    assert not np.array_equal(trainer.policy.mode(obs[None]), fresh)
+    trainer.close()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_world_of_numbers_is_watched_as_it_was_learnt(tmp_path: Path) -> None:
+    class Steps(gymnasium.Env[int, int]):
+        """Five squares in a row; the picture is as bright as the square's number."""
+
+        metadata = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012
+        observation_space = gymnasium.spaces.Discrete(5)
+        action_space = gymnasium.spaces.Discrete(2)
+
+        def __init__(self, render_mode: str | None = None) -> None:
+            self.render_mode, self.square = render_mode, 0
+
+        def reset(self, *, seed: int | None = None, options: object = None) -> tuple[int, dict]:
+            super().reset(seed=seed)
+            self.square = 0
+            return 0, {}
+
+        def step(self, action: int) -> tuple[int, float, bool, bool, dict]:
+            self.square += 1
+            return self.square, 1.0, self.square == 4, False, {}
+
+        def render(self) -> np.ndarray:
+            return np.full((32, 32, 3), 50 * self.square, np.uint8)
+
+    gymnasium.register("test/Steps-v0", entry_point=Steps)
+    try:
+        overrides = ["steps_per_iteration=20", "num_envs=2"]
+        config = resolve("gym:test/Steps-v0", steps=20, threads=1, overrides=overrides)
+        trained = run(config, tmp_path / "run").directory.path
+        episode = watch(trained, tmp_path / "video.gif")
+    finally:
+        del gymnasium.registry["test/Steps-v0"]
+    assert (episode.steps, episode.total_reward) == (4, 4.0)
+
+
+def test_other_formats_are_refused(trained: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"a video is \.mp4 or \.gif, not 'film\.avi'"):
+        watch(trained, tmp_path / "film.avi")
+
+
+def test_no_run(tmp_path: Path) -> None:
+    with pytest.raises(RunDirectoryError, match="holds no run"):
+        watch(tmp_path, tmp_path / "video.mp4")
+    assert not any(tmp_path.iterdir())
+
+
+def test_no_rendering_is_one_sentence_and_no_file(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_display(env: gymnasium.Env) -> np.ndarray:
+        raise RuntimeError("rendering needs an off-screen OpenGL")
+
+    monkeypatch.setattr("emi.envs.sparse_half_cheetah.SparseHalfCheetahEnv.render", no_display)
+    with pytest.raises(WatchError, match="cannot be rendered: rendering needs an off-screen"):
+        watch(trained, tmp_path / "video.mp4")
+    assert not any(tmp_path.iterdir())
+
+
+def test_no_imageio_is_one_sentence(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "imageio.v2", None)
+    with pytest.raises(WatchError, match=r"videos need imageio: pip install 'emi-rl\[train\]'"):
+        watch(trained, tmp_path / "video.mp4")
