@@ -25,12 +25,14 @@ from stable_baselines3.common.vec_env import (
     VecFrameStack,
     VecNormalize,
 )
-from torch import Tensor, nn
+from torch import Tensor
 
 from emi.adapters.stable_baselines3 import IntrinsicRewardCallback
 from emi.batch import Array, Transitions, as_tensor
 from emi.errors import NotFiniteError
-from emi.intrinsic import EMI, RND, EMIConfig, RNDConfig
+from emi.intrinsic.contract import IntrinsicReward
+from emi.intrinsic.emi import EMI, EMIConfig
+from emi.intrinsic.rnd import RND, RNDConfig
 
 PAGE = Path(__file__).parents[2] / "docs" / "adapters" / "stable_baselines3.md"
 NEVER = 1_000_000  # rollouts between two dumps of the log: what was recorded stays to be read
@@ -78,12 +80,12 @@ class ImageOracle(Oracle):
         return image
 
 
-class Recording(nn.Module):
+class Recording(IntrinsicReward):
     """Keeps every batch it is to learn from; pays the same for everything."""
 
     def __init__(self, bonus: float = 0.0) -> None:
         super().__init__()
-        self.learns_first, self.bonus = False, bonus
+        self.bonus = bonus
         self.batches: list[Transitions] = []
 
     def reward(self, batch: Transitions) -> Tensor:
@@ -95,7 +97,7 @@ class Recording(nn.Module):
 
     def of(self, env: int) -> tuple[Array, Array, Array]:
         """obs, action and next_obs of one environment in the order of time, all batches."""
-        parts = [batch[batch.env == env] for batch in self.batches]
+        parts = [batch[batch.env_index == env] for batch in self.batches]
         columns = ([getattr(p, name) for p in parts] for name in ("obs", "action", "next_obs"))
         obs, action, next_obs = (np.concatenate(column) for column in columns)
         return obs, action, next_obs
@@ -405,7 +407,7 @@ def test_actions_are_those_the_environment_got(squashed: bool) -> None:
     assert ((actions == 2) | (actions == 3)).any() != squashed
 
 
-def test_the_coefficient_follows_the_steps_and_the_log_tells() -> None:
+def test_eta_follows_the_steps_and_is_logged() -> None:
     asked: list[int] = []
 
     def schedule(steps: int) -> float:
@@ -417,7 +419,7 @@ def test_the_coefficient_follows_the_steps_and_the_log_tells() -> None:
     model.learn(128, callback=IntrinsicRewardCallback(Recording(3.0), schedule), log_interval=NEVER)
     assert asked[-2:] == [64, 128]
     logged = model.logger.name_to_value
-    assert logged["intrinsic/coefficient"] == 2
+    assert logged["intrinsic/eta"] == 2
     assert logged["intrinsic/bonus_mean"] == 3
     assert logged["intrinsic/bonus_std"] == 0
     assert logged["intrinsic/share"] == 1
@@ -466,7 +468,7 @@ def test_a_restored_method_goes_on_as_if_never_stopped(kind: str, tmp_path: Path
     assert PPO.load(tmp_path / "model.zip", env=env, device="cpu").num_timesteps == 128
 
     second = IntrinsicRewardCallback(make(), 0.1)
-    second.load_state(str(tmp_path / "bonus.safetensors"))
+    second.load(str(tmp_path / "bonus.safetensors"))
     second.save(tmp_path / "again.safetensors")
     original, again = (tmp_path / f"{n}.safetensors" for n in ("bonus", "again"))
     assert original.read_bytes() == again.read_bytes()
@@ -485,20 +487,13 @@ def test_files_that_are_not_of_this_method(tmp_path: Path) -> None:
     rnd = IntrinsicRewardCallback(RND(vectors, THREE, RNDConfig(features=8, hidden=(8,))), 0.1)
     rnd.save(path)
     with pytest.raises(ValueError, match=r"holds the state of RND, not of EMI$"):
-        IntrinsicRewardCallback(EMI(vectors, THREE), 0.1).load_state(path)
+        IntrinsicRewardCallback(EMI(vectors, THREE), 0.1).load(path)
     wider = IntrinsicRewardCallback(RND(vectors, THREE, RNDConfig(features=16, hidden=(8,))), 0.1)
     with pytest.raises(ValueError, match="is of an RND with other spaces or another config: build"):
-        wider.load_state(path)
+        wider.load(path)
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(ValueError, match="damaged or not a safetensors file"):
-        rnd.load_state(path)
-
-    class Plain:
-        learns_first = False
-        reward, learn = Recording.reward, Recording.learn
-
-    with pytest.raises(TypeError, match=r"Plain has no state_dict to save: make it an nn.Module"):
-        IntrinsicRewardCallback(Plain(), 0.1).save(path)  # type: ignore[arg-type]
+        rnd.load(path)
 
 
 @pytest.mark.parametrize("kind", [SAC, TD3, DQN], ids=lambda kind: kind.__name__)
@@ -556,7 +551,7 @@ def test_what_cannot_be_served_is_said() -> None:
     def learn(callback: BaseCallback, env: VecEnv | None = None, **settings: Any) -> None:
         ppo(env or oracles(2), **settings).learn(64, callback=callback)
 
-    with pytest.raises(ValueError, match="coefficient"):
+    with pytest.raises(ValueError, match="eta"):
         learn(IntrinsicRewardCallback(Recording(), -0.1))
     with pytest.raises(NotFiniteError, match="the intrinsic reward became NaN"):
         learn(IntrinsicRewardCallback(Recording(float("nan")), 0.1))

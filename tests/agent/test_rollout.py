@@ -9,8 +9,7 @@ from gymnasium.vector import AutoresetMode
 from oracle import OracleVectorEnv
 
 from emi.agent.policy import PolicyConfig, make_policy
-from emi.agent.rollout import collect
-from emi.agent.rollout import Rollout
+from emi.agent.rollout import Rollout, collect
 
 
 def run(mode: AutoresetMode, steps: int, num_envs: int = 7, seed: int = 0) -> Rollout:

@@ -35,10 +35,8 @@ def picture(place: np.ndarray) -> np.ndarray:
     return np.repeat(np.where(lit, 200, 10).astype(np.uint8)[:, None, :], 40, axis=1)
 
 
-class Counts(torch.nn.Module):
+class Counts(emi.IntrinsicReward):
     """1/√n of the cell of s, with whatever else a test wants to be paid."""
-
-    learns_first = False
 
     def __init__(self, extra: Any = lambda batch: 0.0, weight: float = 1.0) -> None:
         super().__init__()
@@ -72,9 +70,7 @@ def test_a_bonus_that_works() -> None:
     counts = Counts()
     counts.learn(walk(100))
     before = counts.counts.clone()
-    found = diagnose(
-        counts, walk(), reward=np.ones(600), coefficient=0.5, advantages=discounted, passes=3
-    )
+    found = diagnose(counts, walk(), reward=np.ones(600), eta=0.5, advantages=discounted, passes=3)
     assert found.good
     assert [found.answers[name].good for name in found.answers] == [True] * 7
     assert found.answers["ranks"].value == 1.0
@@ -165,8 +161,8 @@ def test_a_bonus_that_comes_too_late_for_the_advantages() -> None:
     assert "is it added before they are computed?" in answer.text
 
 
-def test_a_coefficient_of_zero_pays_nothing() -> None:
-    found = diagnose(Counts(), walk(), reward=np.ones(600), coefficient=0.0, advantages=discounted)
+def test_a_zero_eta_gives_no_bonus() -> None:
+    found = diagnose(Counts(), walk(), reward=np.ones(600), eta=0.0, advantages=discounted)
     assert found.answers["share"].good is False
     assert found.answers["advantages"].good is False
 

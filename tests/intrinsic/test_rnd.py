@@ -13,9 +13,10 @@ import torch
 from gymnasium.spaces import Box, Dict, Discrete
 
 from emi.batch import Rows, Transitions
-from emi.intrinsic import score_and_learn
+from emi.intrinsic.bonus_scale import discounted_sums
+from emi.intrinsic.contract import score_and_learn
 from emi.intrinsic.moments import Moments
-from emi.intrinsic.rnd import RND, RNDConfig, discounted_sums, distillation_error, whiten
+from emi.intrinsic.rnd import RND, RNDConfig, distillation_error, whiten
 
 VECTOR = Box(-np.inf, np.inf, (4,))
 IMAGE = Box(0, 255, (4, 52, 52), np.uint8)
@@ -116,7 +117,7 @@ def test_bonuses_of_three_batches_against_numpy() -> None:
         next_obs = np.asarray(data.next_obs, dtype=np.float64)
         # The moments that scored are those before this batch; for the first, its own.
         error = error_of(rnd, data.next_obs, seen if i else next_obs)
-        for e, r in zip(np.asarray(data.env), error, strict=True):
+        for e, r in zip(np.asarray(data.env_index), error, strict=True):
             reached[e] = 0.8 * reached[e] + r
             every.append(reached[e])
         # All n sums count, not one for each environment or step.
@@ -307,7 +308,9 @@ def test_the_clipped_share_is_that_of_entries() -> None:
 
 def test_only_the_next_observation_is_read() -> None:
     rnd, data = RND(VECTOR, ACTIONS, SMALL), vectors(10)
-    other = Transitions(np.asarray(data.obs) + 1, np.zeros(10, np.int64), data.next_obs, data.env)
+    other = Transitions(
+        np.asarray(data.obs) + 1, np.zeros(10, np.int64), data.next_obs, data.env_index
+    )
     assert torch.equal(rnd.reward(data), rnd.reward(other))
     assert rnd.learn(data) == RND(VECTOR, ACTIONS, SMALL).learn(other)
 
@@ -352,7 +355,7 @@ def test_in_pieces_is_at_once(space: Box, monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_without_environments_all_rows_are_one_stream() -> None:
     rnd, data = RND(VECTOR, ACTIONS, SMALL), vectors(30)
-    assert torch.equal(rnd.reward(data), rnd.reward(dataclasses.replace(data, env=None)))
+    assert torch.equal(rnd.reward(data), rnd.reward(dataclasses.replace(data, env_index=None)))
     assert not torch.equal(rnd.reward(data), rnd.reward(vectors(30, envs=3)))
 
 

@@ -482,7 +482,7 @@ def test_discrete_actions_are_one_hot_and_actions_matter() -> None:
 
 
 def test_images_are_refused_in_a_sentence() -> None:
-    with pytest.raises(ValueError, match=r"VIME needs vectors: a Box, and no image, got Box\(0"):
+    with pytest.raises(ValueError, match=r"VIME needs vectors: a Box that is not an image, got Box\(0"):
         VIME(Box(0, 255, (3, 52, 52), np.uint8), CONTINUOUS)
     VIME(Box(0, 255, (128,), np.uint8), CONTINUOUS)  # bytes, but no image
 

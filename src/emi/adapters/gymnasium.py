@@ -55,7 +55,7 @@ class IntrinsicRewardVectorWrapper(VectorWrapper):
         learn_every: int,
         *,
         intrinsic_only: bool = False,
-        taught: bool = False,
+        pretrained: bool = False,
     ) -> None:
         super().__init__(envs)
         self._mode = autoreset_mode(envs)
@@ -74,7 +74,7 @@ class IntrinsicRewardVectorWrapper(VectorWrapper):
         self.learn_every = learn_every
         self.intrinsic_only = intrinsic_only
         self._taken = 0
-        self._learnt = taught
+        self._learnt = pretrained
         self._scalars: dict[str, float] = {}
         # Arrays that are kept are never written to: neighbouring steps share them.
         self._obs: Array | None = None  # [env, *observation], s of the next step

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from emi.batch import Batched, Transitions, as_tensor
-from emi.intrinsic.contract import IntrinsicReward
+from emi.intrinsic.contract import Finish, IntrinsicReward
 from emi.intrinsic.moments import Moments, RunningMoments
 from emi.spaces import require_vectors
 
@@ -28,12 +28,8 @@ class NormalizeObservation(IntrinsicReward):
         super().__init__()
         box = require_vectors(observation_space, "NormalizeObservation")
         self.method = method
+        self.learns_first = method.learns_first
         self.observed = RunningMoments(box.shape)
-
-    @property
-    def learns_first(self) -> bool:  # type: ignore[override]
-        """Does the method?"""
-        return self.method.learns_first
 
     def _normalized(self, batch: Transitions) -> Transitions:
         """The batch as the method reads it."""
@@ -65,3 +61,10 @@ class NormalizeObservation(IntrinsicReward):
         """Absorb the moments of the batch, then train the method."""
         self.observed.update(self._rows(batch.obs))
         return self.method.learn(self._normalized(batch))
+
+    def score(self, batch: Transitions) -> tuple[Tensor, Finish]:
+        """Scores and trains in the order of the method; a method that learns first does both."""
+        if not self.learns_first:
+            return super().score(batch)
+        self.observed.update(self._rows(batch.obs))
+        return self.method.score(self._normalized(batch))
