@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple, TypeVar
@@ -15,7 +15,6 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import gymnasium
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 from torch.nn.utils import skip_init
 
 from emi.errors import UserError
@@ -177,52 +176,6 @@ def trunk(
     sizes = [math.prod(box.shape), *hidden]
     layers = mlp(sizes, activation, generator, activate_last=True)
     return nn.Sequential(Flat(), *layers), sizes[-1]
-
-
-def push_forward(
-    net: Iterable[nn.Module], x: Tensor, change: Mapping[Tensor, Tensor]
-) -> tuple[Tensor, Tensor]:
-    """`net`(x), and its derivative along a `change` of the weights, each by its parameter.
-
-    The derivative has no graph. By hand, because with convolutions both ways that autograd has,
-    forward mode and two backward passes, take about twice as long.
-    """
-    tangent: Tensor | None = None  # of x, which does not change
-    for layer in net:
-        y = layer(x)
-        with torch.no_grad():
-            if isinstance(layer, nn.Linear | nn.Conv2d):
-                assert layer.bias is not None
-                own = _affine(layer, x, change[layer.weight], change[layer.bias])
-                through = 0 if tangent is None else _affine(layer, tangent, layer.weight, None)
-                tangent = own + through
-            elif tangent is not None:
-                flat = isinstance(layer, FlatImages)
-                tangent = layer(tangent) if flat else tangent * _slope(layer, y)
-        x = y
-    assert tangent is not None, "a net without weights"
-    return x, tangent
-
-
-def _affine(layer: nn.Linear | nn.Conv2d, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """What the layer makes of x with other weights."""
-    if isinstance(layer, nn.Linear):
-        return functional.linear(x, weight, bias)
-    return functional.conv2d(x, weight, bias, layer.stride, layer.padding)
-
-
-def _slope(activation: nn.Module, y: Tensor) -> Tensor:
-    """The derivative of an activation where its value is y."""
-    match activation:
-        case nn.ReLU():
-            return y > 0
-        case nn.Tanh():
-            return 1 - y.square()
-        case nn.ELU(alpha=alpha):
-            return torch.where(y > 0, 1.0, y + alpha)
-        case nn.LeakyReLU(negative_slope=slope):
-            return torch.where(y > 0, 1.0, slope)
-    raise TypeError(f"no derivative is known for {activation}")
 
 
 def reads_as_vectors(module: nn.Module, observation_space: gymnasium.Space) -> bool:

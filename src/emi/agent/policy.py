@@ -11,18 +11,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 
 import gymnasium
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from emi.agent.numpy_policy import in_numpy
+from emi.agent.push_forward import push_forward
 from emi.batch import Array
 from emi.errors import UserError
-from emi.nets import Activation, Flat, linear, push_forward, trunk
+from emi.nets import Activation, linear, trunk
 from emi.settings import PositiveFloat, PositiveInt
-from emi.spaces import UnitRange, is_image
+from emi.spaces import UnitRange
 
 MIN_LOG_STD = math.log(1e-6)  # floor of the authors' Gaussian policy
 
@@ -35,63 +36,6 @@ class PolicyConfig:
     """activation of the hidden layers for vector observations"""
     init_std: PositiveFloat = 1.0
     """initial standard deviation of continuous actions, in units of the action range's half"""
-
-
-def _in_numpy(policy: GaussianPolicy | CategoricalPolicy) -> Callable[[Array], Array]:
-    """obs [n, ...] to the head's output in NumPy; valid until the weights change.
-
-    A step of ten environments is too little work for PyTorch's dispatcher to pay, so small nets
-    are evaluated in NumPy on the same weights.
-    """
-    if not policy.vector:
-        device = policy.head.weight.device
-
-        def through_torch(obs: Array) -> Array:
-            with torch.inference_mode():
-                images = torch.as_tensor(obs, device=device)
-                return policy.head(policy.trunk(images)).cpu().numpy()
-
-        return through_torch
-
-    layers: list[Callable[[Array], Array]] = []
-    for module in (*policy.trunk, policy.head):
-        match module:
-            case nn.Linear():
-                weight = module.weight.detach().cpu().numpy().T
-                bias = module.bias.detach().cpu().numpy()
-                layers.append(partial(_affine, weight, bias))
-            case nn.Tanh():
-                layers.append(np.tanh)
-            case nn.ReLU():
-                layers.append(partial(np.maximum, 0))
-            case nn.ELU(alpha=alpha):
-                layers.append(partial(_elu, alpha))
-            case nn.LeakyReLU(negative_slope=slope):
-                layers.append(partial(_leaky_relu, slope))
-            case Flat():  # below
-                pass
-            case _:
-                raise TypeError(f"nothing in NumPy is known for {module}")
-
-    def through_numpy(obs: Array) -> Array:
-        x = obs.reshape(len(obs), -1).astype(np.float32, copy=False)
-        for layer in layers:
-            x = layer(x)
-        return x
-
-    return through_numpy
-
-
-def _affine(weight: Array, bias: Array, x: Array) -> Array:
-    return x @ weight + bias
-
-
-def _elu(alpha: float, x: Array) -> Array:
-    return np.where(x > 0, x, alpha * np.expm1(np.minimum(x, 0)))
-
-
-def _leaky_relu(slope: float, x: Array) -> Array:
-    return np.where(x > 0, x, slope * x)
 
 
 class GaussianPolicy(nn.Module):
@@ -112,7 +56,6 @@ class GaussianPolicy(nn.Module):
         super().__init__()
         self.action_shape = action_space.shape
         self.size = math.prod(action_space.shape)
-        self.vector = not is_image(observation_space)
         self.trunk, width = trunk(observation_space, config.hidden, config.activation, generator)
         self.head = linear(width, self.size, generator)
         self.log_std = nn.Parameter(torch.full((self.size,), math.log(config.init_std)))
@@ -133,7 +76,7 @@ class GaussianPolicy(nn.Module):
 
     def actor(self, rng: np.random.Generator) -> Callable[[Array], Array]:
         """obs [n, ...] to sampled actions [n, *action]; valid until the weights change."""
-        mean_of = _in_numpy(self)
+        mean_of = in_numpy(self.trunk, self.head)
         std = np.exp(np.maximum(self.log_std.detach().cpu().numpy(), MIN_LOG_STD))
 
         def act(obs: Array) -> Array:
@@ -145,7 +88,7 @@ class GaussianPolicy(nn.Module):
 
     def mode(self, obs: Array) -> Array:
         """The most likely action, [n, *action]."""
-        return _in_numpy(self)(obs).reshape(-1, *self.action_shape)
+        return in_numpy(self.trunk, self.head)(obs).reshape(-1, *self.action_shape)
 
     def to_env(self, action: Array) -> Array:
         """From units of [−1, 1] to the environment's, clipped to its bounds."""
@@ -192,7 +135,6 @@ class CategoricalPolicy(nn.Module):
     ) -> None:
         super().__init__()
         self.start = int(action_space.start)
-        self.vector = not is_image(observation_space)
         self.trunk, width = trunk(observation_space, config.hidden, config.activation, generator)
         self.head = linear(width, int(action_space.n), generator)
 
@@ -205,7 +147,7 @@ class CategoricalPolicy(nn.Module):
 
     def actor(self, rng: np.random.Generator) -> Callable[[Array], Array]:
         """obs [n, ...] to sampled actions [n]; valid until the weights change."""
-        logits_of = _in_numpy(self)
+        logits_of = in_numpy(self.trunk, self.head)
 
         def act(obs: Array) -> Array:
             logits = logits_of(obs)
@@ -216,7 +158,7 @@ class CategoricalPolicy(nn.Module):
 
     def mode(self, obs: Array) -> Array:
         """The most likely action, [n]."""
-        return np.argmax(_in_numpy(self)(obs), axis=1)
+        return np.argmax(in_numpy(self.trunk, self.head)(obs), axis=1)
 
     def to_env(self, action: Array) -> Array:
         return action + self.start

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from emi.batch import IntArray
+from emi.intrinsic.gradients.adam import adam_step
 from emi.nets import load_optimizer
 
 
@@ -35,33 +36,8 @@ class Descent(nn.Module):
         self.optimizer.step()
 
     def update(self) -> None:
-        """One step by the gradients that are there: `optimizer.step()` without its preparations.
-
-        These take several times as long as the step itself if the parameters are few and small.
-        """
-        (group,) = self.optimizer.param_groups
-        state = [self.optimizer.state[p] for p in group["params"]]
-        if not all(state):  # the first step makes them
-            self.optimizer.step()
-            return
-        steps = [s["step"] for s in state]
-        torch._foreach_add_(steps, 1)
-        beta1, beta2 = group["betas"]
-        torch._fused_adam_(
-            group["params"],
-            [p.grad for p in group["params"]],
-            [s["exp_avg"] for s in state],
-            [s["exp_avg_sq"] for s in state],
-            [],
-            steps,
-            lr=group["lr"],
-            beta1=beta1,
-            beta2=beta2,
-            weight_decay=group["weight_decay"],
-            eps=group["eps"],
-            amsgrad=False,
-            maximize=False,
-        )
+        """Step by the gradients that are in place."""
+        adam_step(self.optimizer)
 
     def minibatches(self, n: int, size: int, epochs: int) -> Iterator[IntArray]:
         """Rows of each minibatch: `epochs` shuffles of n, an incomplete last part left out.

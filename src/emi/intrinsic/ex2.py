@@ -14,8 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import gymnasium
 import torch
@@ -27,6 +26,14 @@ from emi.errors import UserError
 from emi.intrinsic.actions import ActionVectors
 from emi.intrinsic.contract import IntrinsicReward
 from emi.intrinsic.descent import Descent
+from emi.intrinsic.gradients.ex2 import (
+    Discriminator,
+    Step,
+    backward,
+    compare,
+    encode,
+    layer_shapes,
+)
 from emi.intrinsic.pool import Pool
 from emi.nets import Conv, Flat, Pixels, convolutions
 from emi.settings import NotNegativeFloat, PositiveFloat, PositiveInt
@@ -66,7 +73,6 @@ class EX2Config:
 CONVOLUTIONS = (Conv(16, 4, 2, padding=3), Conv(8, 4, 2, padding=3))  # "full" padding
 STEPS = 64  # gradient steps whose rows and noise are drawn at once
 MAX_LOGIT = math.log((1 - 1e-5) / 1e-5)  # D is held in [1e-5, 1 − 1e-5]
-MINUS_ONE = torch.tensor(-1.0)
 
 
 class NewestFrame(nn.Module):
@@ -79,72 +85,6 @@ class NewestFrame(nn.Module):
 
     def forward(self, obs: Tensor) -> Tensor:
         return self.pixels.frames(obs).contiguous()
-
-
-class Dense(NamedTuple):
-    """k layers x W + b side by side, or their gradient."""
-
-    W: Tensor  # [k, inputs, outputs]
-    b: Tensor  # [k, 1, outputs]
-
-
-class Discriminator(NamedTuple):
-    """Views of one vector that holds all weights: Adam on one tensor is cheap.
-
-    The exemplar and the other state have an encoder each, k = 2. It ends in a branch for the mean
-    and one for log σ², hence k = 4: both means, then both log σ².
-    """
-
-    trunk: list[Dense]
-    branch: Dense
-    code: Dense
-    hidden: Dense
-    logit: Dense
-
-    @classmethod
-    def of(cls, vector: Tensor, shapes: Sequence[tuple[int, int, int]]) -> Discriminator:
-        parts = iter(vector.split([n for k, i, o in shapes for n in (k * i * o, k * o)]))
-        layers = [Dense(next(parts).view(k, i, o), next(parts).view(k, 1, o)) for k, i, o in shapes]
-        return cls(layers[:-4], *layers[-4:])
-
-
-def layer_shapes(sizes: Sequence[int], h: int, f: int) -> list[tuple[int, int, int]]:
-    """(k, inputs, outputs) of all layers; `sizes` are those of the trunk, its inputs first."""
-    trunk = [(2, *pair) for pair in pairwise(sizes)]
-    return [*trunk, (4, sizes[-1], h), (4, h, f), (1, 2 * f, h), (1, h, 1)]
-
-
-def tanh_layer(x: Tensor, layer: Dense) -> Tensor:
-    """tanh(x W + b), as 2 σ(2u) − 1: on many CPUs `sigmoid` is several times as fast as `tanh`."""
-    a = torch.baddbmm(layer.b, x, layer.W, beta=2, alpha=2).sigmoid_()
-    return torch.add(MINUS_ONE, a, alpha=2, out=a)
-
-
-class Encoded(NamedTuple):
-    """All activations of the encoders, and what they make."""
-
-    trunk: list[Tensor]  # [2, n, ·] each, the inputs first
-    fork: Tensor  # [4, n, ·], the last of these, once for each branch
-    branch: Tensor  # [4, n, h]
-    code: Tensor  # [2, 2, n, f]: μ of both, then log σ² of both
-
-
-def encode(D: Discriminator, x: Tensor) -> Encoded:
-    """[2, n, inputs] to the Gaussians of both codes."""
-    trunk = [x]
-    for layer in D.trunk:
-        trunk.append(tanh_layer(trunk[-1], layer))
-    fork = torch.cat([trunk[-1], trunk[-1]])
-    branch = tanh_layer(fork, D.branch)
-    code = torch.baddbmm(D.code.b, branch, D.code.W)
-    return Encoded(trunk, fork, branch, code.view(2, *x.shape[:2], -1))
-
-
-def compare(D: Discriminator, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Codes [2, n, f] to the same side by side, the hidden layer, and the logit of D; [1, n, ·]."""
-    z = torch.cat([z[:1], z[1:]], dim=2)
-    hidden = tanh_layer(z, D.hidden)
-    return z, hidden, torch.baddbmm(D.logit.b, hidden, D.logit.W)
 
 
 def exemplar_logit(D: Discriminator, x: Tensor) -> Tensor:
@@ -160,69 +100,6 @@ def novelty(logit: Tensor, bonus: Bonus) -> Tensor:
             return minus_log_p
         case "inverse_sqrt_density":
             return (minus_log_p / 2).exp()
-
-
-def backward_dense(grad: Dense, x: Tensor, d: Tensor) -> None:
-    """Write the gradient of layers with the inputs x, given that of their outputs, d."""
-    torch.bmm(x.mT, d, out=grad.W)
-    torch.sum(d, 1, keepdim=True, out=grad.b)
-
-
-def backward_tanh(d: Tensor, a: Tensor) -> Tensor:
-    """d (1 − a²), in place."""
-    return torch.ops.aten.tanh_backward.grad_input(d, a, grad_input=d)
-
-
-class Step(NamedTuple):
-    """What one gradient step saw, and the way on into what feeds the encoders."""
-
-    logit: Tensor  # [2B]
-    kl: Tensor  # [], mean over the pairs of KL(q(z|x) ‖ N(0, I)), summed over both codes
-    d_x: Tensor | None  # [2, 2B, inputs], if x requires a gradient
-
-
-def backward(
-    D: Discriminator, grad: Discriminator, x: Tensor, noise: Tensor, kl_weight: float
-) -> Step:
-    """Write the gradient of BCE + kl_weight · KL; by hand, autograd takes twice as long.
-
-    `x` [2, 2B, inputs]: the exemplars, twice, and beside them the same again, then the past.
-    `noise` [2, 2B, f].
-    """
-    n, weight = x.shape[1], kl_weight / x.shape[1]
-    trunk, fork, branch, code = encode(D, x)
-    mean, log_var = code.unbind()
-    std = (log_var / 2).exp_()
-    spread = std * noise
-    z, hidden, logit = compare(D, mean + spread)
-
-    d_logit = logit.sigmoid()
-    d_logit[:, : n // 2].sub_(1)
-    d_logit.div_(n)
-    backward_dense(grad.logit, hidden, d_logit)
-    d = backward_tanh(d_logit * D.logit.W.mT, hidden)
-    backward_dense(grad.hidden, z, d)
-    d_z = torch.bmm(d, D.hidden.W.mT).view(n, 2, -1).transpose(0, 1)
-
-    # z = μ + σ ε, hence ∂z/∂μ = 1 and ∂z/∂log σ² = ½ σ ε.
-    # KL = ½ Σ (μ² + σ² − log σ² − 1), hence ∂KL/∂μ = μ and ∂KL/∂log σ² = ½ (σ² − 1).
-    excess = std.square_().sub_(1)
-    d_code = torch.empty_like(code)
-    torch.add(d_z, mean, alpha=weight, out=d_code[0])
-    torch.addcmul(excess * (weight / 2), d_z, spread, value=0.5, out=d_code[1])
-    kl = excess.sub_(log_var).addcmul_(mean, mean).sum() / (2 * n)
-
-    d = d_code.view(4, n, -1)
-    backward_dense(grad.code, branch, d)
-    d = backward_tanh(torch.bmm(d, D.code.W.mT), branch)
-    backward_dense(grad.branch, fork, d)
-    d = torch.bmm(d, D.branch.W.mT).view(2, 2, n, -1).sum(0)
-    for k in reversed(range(len(D.trunk))):
-        backward_tanh(d, trunk[k + 1])
-        backward_dense(grad.trunk[k], trunk[k], d)
-        if k > 0 or x.requires_grad:
-            d = torch.bmm(d, D.trunk[k].W.mT)
-    return Step(logit.flatten(), kl, d if x.requires_grad else None)
 
 
 class EX2(IntrinsicReward):

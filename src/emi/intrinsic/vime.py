@@ -11,10 +11,9 @@ Exploration, NIPS 2016.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import gymnasium
 import torch
@@ -25,6 +24,7 @@ from emi.batch import Transitions, in_pieces
 from emi.intrinsic.actions import ActionVectors
 from emi.intrinsic.contract import Finish, IntrinsicReward
 from emi.intrinsic.descent import Descent
+from emi.intrinsic.gradients.vime import Pass, loss_gradient, matrices, passes
 from emi.intrinsic.moments import Moments
 from emi.intrinsic.pool import Pool
 from emi.nets import Flat
@@ -67,62 +67,9 @@ class VIMEConfig:
 MIN_DIVISOR = 1e-12  # far below any median seen: only so that nothing is divided by 0
 
 
-class Pass(NamedTuple):
-    """One layer in a pass over n rows, with a = m + √v ε: L's gradient is read off it."""
-
-    x: Tensor  # [n, in + 1], what came in and a 1 for the bias
-    squares: Tensor  # [n, in + 1], x²
-    v: Tensor  # [n, out], variance of a: x² σ²
-    delta: Tensor  # [n, out], δ = ∂L/∂m
-    kappa: Tensor  # [n, out], κ = 2 ∂L/∂v = δ ε / √v
-
-
 def rho_of(sigma: float) -> float:
     """ρ with softplus(ρ) = σ."""
     return sigma + math.log(-math.expm1(-sigma))
-
-
-def matrices(flat: Tensor, sizes: Sequence[int]) -> list[Tensor]:
-    """One number per weight, [P], as the layers' [in + 1, out], the biases last; views."""
-    shapes = [(i + 1, o) for i, o in pairwise(sizes)]
-    parts = flat.split([rows * columns for rows, columns in shapes])
-    return [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]
-
-
-def passes(
-    mu: list[Tensor],
-    variance: list[Tensor],
-    noise: Sequence[Tensor],
-    x: Tensor,
-    y: Tensor,
-    precision: float,
-) -> tuple[Tensor, list[Pass]]:
-    """Prediction error [n, out], and forward and backward pass of L = ½ precision ‖error‖².
-
-    Each layer's sum is sampled in place of its weights (local reparameterisation): a = m + √v ε
-    with m = x μ, v = x² σ². `mu` and `variance` are by layer, [in + 1, out], and so is `noise`, ε:
-    [n, out], or [1, out] for all rows the same. `x` is [n, in + 1], a 1 at the end, `y` [n, out].
-    """
-    forward: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
-    a = x
-    for M, V, epsilon in zip(mu, variance, noise, strict=True):
-        if forward:
-            x = torch.cat([a.relu(), x[:, -1:]], 1)
-        squares = x * x
-        v = squares @ V
-        deviation = v.sqrt()
-        a = torch.addcmul(x @ M, deviation, epsilon)
-        forward.append((x, squares, v, epsilon / deviation))
-    error = a - y
-    delta, layers = error * precision, []
-    for k, (x, squares, v, ratio) in reversed(list(enumerate(forward))):
-        kappa = delta * ratio
-        layers.append(Pass(x, squares, v, delta, kappa))
-        if k > 0:
-            h = x[:, :-1]
-            back = torch.addcmul(delta @ mu[k][:-1].T, h, kappa @ variance[k][:-1].T)
-            delta = back * h.sign()  # ReLU's derivative: h is its output
-    return error, layers[::-1]
 
 
 def kl_to_prior(mu: Tensor, sigma: Tensor, prior_sd: float) -> Tensor:
@@ -280,34 +227,6 @@ class VIME(IntrinsicReward):
         """Medians of the last batches, with that of a batch of these gains."""
         return [*self.medians, gain.quantile(0.5).item()][-self.config.median_window :]
 
-    def loss_gradient(self, x: Tensor, y: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Gradient of L = −mean over samples of log p(y | x, θ) + KL / `kl_batches`, [2, P].
-
-        `x` [m, in + 1] and `y` [m, out] are a normalised minibatch, over which the log-likelihood
-        is summed. `noise` is [samples, units]: all rows share the ε of a sample. Also returns the
-        squared error, summed over everything. By hand: autograd takes almost twice as long.
-        """
-        config, (samples, units), m = self.config, noise.shape, len(x)
-        mu, rho = self.phi.detach()
-        sigma = softplus(rho)
-        error, layers = passes(
-            matrices(mu, self.sizes),
-            matrices(sigma * sigma, self.sizes),
-            noise[:, None].expand(samples, m, units).reshape(-1, units).split(self.sizes[1:], 1),
-            x.expand(samples, *x.shape).reshape(samples * m, -1),
-            y.expand(samples, *y.shape).reshape(samples * m, -1),
-            config.likelihood_sd**-2 / samples,
-        )
-        by_mu = [p.x.T @ p.delta for p in layers]
-        by_variance = [p.squares.T @ p.kappa for p in layers]  # twice it: κ is twice ∂L/∂v
-        gradient = torch.cat([g.flatten() for g in by_mu + by_variance]).view_as(self.phi)
-        weight = 1 / config.kl_batches
-        pull = weight / config.prior_sd**2
-        gradient[0].add_(mu, alpha=pull)
-        by_sigma = gradient[1].add_(pull).mul_(sigma).sub_(sigma.reciprocal(), alpha=weight)
-        by_sigma.mul_(rho.sigmoid())
-        return gradient, error.square().sum()
-
     @torch.no_grad()
     def _train(self) -> tuple[float, float]:
         """Gradient steps on the replay; mean negative log-likelihood, and the KL they end at."""
@@ -318,7 +237,14 @@ class VIME(IntrinsicReward):
         parts = x.split(config.minibatch), y.split(config.minibatch), noise.split(config.samples)
         squares = []
         for part in zip(*parts, strict=True):
-            self.phi.grad, error = self.loss_gradient(*part)
+            self.phi.grad, error = loss_gradient(
+                self.phi.detach(),
+                self.sizes,
+                *part,
+                likelihood_sd=config.likelihood_sd,
+                prior_sd=config.prior_sd,
+                kl_weight=1 / config.kl_batches,
+            )
             self.descent.update()
             squares.append(error)
         sd, entries = config.likelihood_sd, config.minibatch * self.sizes[-1]
