@@ -96,14 +96,16 @@ def test_every_transition_is_scored_and_learnt_once_and_none_crosses_an_episode(
     envs.reset(seed=3)
     twin.reset(seed=3)
     actions = np.random.default_rng(0).integers(0, 2, (steps, n))
-    states, which = [], []  # of the twin, which tells the truth
+    states, which, ends = [], [], []  # of the twin, which is the reference
     for action in actions:
         which.append(~twin.pending)
         states.append(twin.state.copy())
-        advance(twin, action)
+        _, _, terminated, truncated, _ = advance(twin, action)
+        ends.append(terminated | truncated)
         advance(envs, action)
     real = np.stack(which)
-    truth = np.stack(states)[real]
+    truth, ended = np.stack(states)[real], np.stack(ends)[real]
+    assert 0.2 < ended.mean() < 0.4  # episodes have about three steps
     assert len(truth) == (100_000 if mode is not NEXT else real.sum()) == envs.steps
     assert (len(truth) < 90_000) == (mode is NEXT)  # its resets take steps
     for parts in (method.scored, method.learnt):
@@ -113,6 +115,7 @@ def test_every_transition_is_scored_and_learnt_once_and_none_crosses_an_episode(
         np.testing.assert_array_equal(
             column(parts, "env_index"), np.broadcast_to(np.arange(n), (steps, n))[real]
         )
+        np.testing.assert_array_equal(column(parts, "ended"), ended)
     assert len(method.learnt) == steps // learn_every
     assert len(np.unique(truth, axis=0)) == len(truth)
 

@@ -95,12 +95,13 @@ class Recording(IntrinsicReward):
         self.batches.append(batch[:])
         return {"recording/rows": float(len(batch))}
 
-    def of(self, env: int) -> tuple[Array, Array, Array]:
-        """obs, action and next_obs of one environment in the order of time, all batches."""
+    def of(self, env: int) -> tuple[Array, Array, Array, Array]:
+        """obs, action, next_obs and ended of one environment in time order, all batches."""
+        names = ("obs", "action", "next_obs", "ended")
         parts = [batch[batch.env_index == env] for batch in self.batches]
-        columns = ([getattr(p, name) for p in parts] for name in ("obs", "action", "next_obs"))
-        obs, action, next_obs = (np.concatenate(column) for column in columns)
-        return obs, action, next_obs
+        columns = ([getattr(p, name) for p in parts] for name in names)
+        obs, action, next_obs, ended = (np.concatenate(column) for column in columns)
+        return obs, action, next_obs, ended
 
 
 class ActionBonus(Recording):
@@ -177,9 +178,9 @@ def same(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
 
 def check_oracle(method: Recording, envs: int, steps: int, ended: int) -> None:
     """Every step of every environment is there once, and none crosses the end of an episode."""
-    crossings = 0
+    crossings = marked = 0
     for env in range(envs):
-        obs, action, next_obs = method.of(env)
+        obs, action, next_obs, ended_here = method.of(env)
         assert len(obs) == steps
         number, episode, t, _ = obs.T
         assert (number == env).all()
@@ -191,8 +192,11 @@ def check_oracle(method: Recording, envs: int, steps: int, ended: int) -> None:
         goes_on = (obs[1:] == next_obs[:-1]).all(1)
         begins = (t[1:] == 0) & (episode[1:] == episode[:-1] + 1)
         assert (goes_on ^ begins).all()
+        np.testing.assert_array_equal(ended_here[:-1], begins)
         crossings += int(begins.sum())
+        marked += int(ended_here.sum())
     assert ended - envs <= crossings <= ended  # an end at the very last step begins nothing
+    assert marked == ended
 
 
 @pytest.mark.parametrize("kind", [DummyVecEnv, SubprocVecEnv], ids=["dummy", "subprocess"])
@@ -363,7 +367,7 @@ def test_stacks_are_what_the_policy_sees() -> None:
     ppo(env).learn(64, callback=[IntrinsicRewardCallback(method, 0.1), probe])
     assert probe.ended > 0
     for number in range(2):
-        obs, _, next_obs = method.of(number)
+        obs, _, next_obs, _ = method.of(number)
         assert obs.shape == (32, 8)
         assert (next_obs[:, :4] == obs[:, 4:]).all()
         assert (next_obs[:, 6] == obs[:, 6] + 1).all()
@@ -378,7 +382,7 @@ def test_images_come_as_the_policy_sees_them() -> None:
     assert model.observation_space.shape == (1, 36, 36)
     method = Recording()
     model.learn(64, callback=IntrinsicRewardCallback(method, 0.1))
-    obs, action, next_obs = method.of(0)
+    obs, action, next_obs, _ = method.of(0)
     assert obs.shape == (64, 1, 36, 36)
     assert obs.dtype == np.uint8
     assert (next_obs[:, 0, 0] == obs[:, 0, 0]).all()

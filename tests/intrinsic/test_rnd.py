@@ -390,3 +390,27 @@ def test_unsupported_observations_get_a_sentence() -> None:
         RND(Dict({"a": VECTOR}), ACTIONS)
     with pytest.raises(ValueError, match="at least 36×36"):
         RND(Box(0, 255, (20, 20, 3), np.uint8), ACTIONS)
+
+
+def test_score_and_learn_computes_the_error_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And gives the bits of `reward` and `learn`, which compute it twice."""
+    calls: list[int] = []
+    error = RND.error
+
+    def counted(rnd: RND, obs: np.ndarray) -> torch.Tensor:
+        calls.append(len(obs))
+        return error(rnd, obs)
+
+    monkeypatch.setattr(RND, "error", counted)
+    shared, apart = RND(VECTOR, ACTIONS, SMALL), RND(VECTOR, ACTIONS, SMALL)
+    for k in range(3):
+        data = vectors(24, seed=k, envs=3)
+        bonus, scalars = score_and_learn(shared, data)
+        assert calls == [24]
+        assert torch.equal(bonus, apart.reward(data))
+        assert scalars == apart.learn(data)
+        assert calls == [24] * 3
+        calls.clear()
+    for (name, ours), theirs in zip(shared.named_parameters(), apart.parameters(), strict=True):
+        assert torch.equal(ours, theirs), name
+    assert torch.equal(shared.sums.variance, apart.sums.variance)

@@ -19,6 +19,7 @@ from torch.func import grad, vmap
 from torch.nn.functional import softplus
 
 from emi.batch import Transitions
+from emi.intrinsic.contract import score_and_learn
 from emi.intrinsic.gradients.vime import loss_gradient, matrices, passes
 from emi.intrinsic.vime import (
     MIN_DIVISOR,
@@ -508,3 +509,27 @@ def test_the_state_holds_units_noise_replay_and_medians() -> None:
     # A state from before the first training pays nothing, wherever it is loaded.
     second.load_state_dict(VIME(VECTOR, CONTINUOUS, QUICK).state_dict())
     assert (second.reward(data) == 0).all()
+
+
+def test_score_and_learn_computes_the_gains_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And gives the bits of `reward` and `learn`, which compute them twice."""
+    calls: list[int] = []
+    gain = VIME._gain
+
+    def counted(vime: VIME, rows: Tensor) -> Tensor:
+        calls.append(len(rows))
+        return gain(vime, rows)
+
+    monkeypatch.setattr(VIME, "_gain", counted)
+    shared, apart = VIME(VECTOR, CONTINUOUS, QUICK), VIME(VECTOR, CONTINUOUS, QUICK)
+    for k, expected in enumerate(([], [30], [30])):  # nothing is scored before the first training
+        data = batch(30, seed=k)
+        bonus, scalars = score_and_learn(shared, data)
+        assert calls == expected
+        assert torch.equal(bonus, apart.reward(data))
+        assert scalars == apart.learn(data)
+        assert calls == expected * 3
+        calls.clear()
+    assert torch.equal(shared.phi, apart.phi)
+    assert torch.equal(shared.noise, apart.noise)
+    assert shared.medians == apart.medians

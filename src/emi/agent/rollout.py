@@ -76,12 +76,14 @@ class Rollout:
     def transitions(self, to_env: Callable[[Array], Array]) -> Transitions:
         """The valid steps as (s, a, s'), actions in the environment's units."""
         env_index = np.broadcast_to(np.arange(self.index.shape[1]), self.index.shape)
+        ended = self.ended
+        ended[-1] = True  # the next rollout starts from a reset
         return Transitions(
             obs=self.observations(),
             action=to_env(self.flat(self.action)),
             next_obs=Rows(self.pool, self.flat(self.next_index)),
             env_index=self.flat(env_index),
-            ended=self.flat(self.ended),
+            ended=self.flat(ended),
         )
 
 

@@ -14,7 +14,7 @@ import inspect
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import gymnasium
 import torch
@@ -73,7 +73,7 @@ def score_and_learn(method: IntrinsicReward, batch: Transitions) -> tuple[Tensor
 
 
 Factory = Callable[..., IntrinsicReward]
-"""A class or a function called as `factory(observation_space, action_space, config, seed)`."""
+"""A class or a function, called as `factory(observation_space, action_space, config=…, seed=…)`."""
 
 
 class Method(NamedTuple):
@@ -88,7 +88,9 @@ class Method(NamedTuple):
         """The method for these spaces, None if there is no bonus; UserError if it is not one."""
         if self.factory is None:
             return None
-        method = self.factory(observation_space, action_space, self.config, seed)
+        # A class without settings need not have a parameter for them.
+        settings = {} if self.config is None else {"config": self.config}
+        method = self.factory(observation_space, action_space, **settings, seed=seed)
         if not isinstance(method, IntrinsicReward):
             raise UserError(f"a method must be an emi.IntrinsicReward, got {type(method).__name__}")
         return method
@@ -103,10 +105,8 @@ def find_method(name: str) -> Method:
     module, _, attribute = home.partition(":")
     try:
         factory = getattr(importlib.import_module(module), attribute)
-    except ModuleNotFoundError as error:
-        raise UserError(f"cannot import {name}: {error}") from None
-    except AttributeError:
-        raise UserError(f"cannot import {name}: {module} has no {attribute}") from None
+    except Exception as error:  # whatever a user's module raises
+        raise UserError(f"cannot import {name}: {type(error).__name__}: {error}") from error
     method = method_of(factory)
     if entry is None or not entry.settings:
         return method
@@ -117,15 +117,25 @@ def method_of(factory: Factory) -> Method:
     """The method that a class or function builds; its settings are the default of `config`."""
     if not callable(factory):
         raise UserError(f"a method must be a class or a function, got {factory!r}")
-    if inspect.isclass(factory) and not issubclass(factory, IntrinsicReward):
-        raise UserError(f"{factory.__name__} must be a subclass of emi.IntrinsicReward")
-    parameter = inspect.signature(factory).parameters.get("config")
+    name = getattr(factory, "__name__", str(factory))
+    if inspect.isclass(factory):
+        if not issubclass(factory, IntrinsicReward):
+            raise UserError(f"{name} must be a subclass of emi.IntrinsicReward")
+        if missing := sorted(factory.__abstractmethods__):
+            raise UserError(f"{name} must define {' and '.join(missing)}")
+    signature = inspect.signature(factory)
+    parameter = signature.parameters.get("config")
     config = None if parameter is None else parameter.default
-    if config is inspect.Parameter.empty or not (
-        config is None or dataclasses.is_dataclass(config)
-    ):
+    frozen = getattr(config, "__dataclass_params__", None)
+    if config is not None and (isinstance(config, type) or frozen is None or not frozen.frozen):
         raise UserError(
-            f"the config of {getattr(factory, '__name__', factory)} must default to a frozen "
-            "dataclass, as in config=MyConfig(), or to None"
+            f"the config of {name} must default to a frozen dataclass, as in config=MyConfig(), "
+            "or to None"
         )
-    return Method(factory, cast(Any, config))
+    try:
+        signature.bind(None, None, seed=0)
+    except TypeError as error:
+        raise UserError(
+            f"{name} must accept (observation_space, action_space, config=…, seed=…): {error}"
+        ) from None
+    return Method(factory, config)
