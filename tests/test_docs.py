@@ -63,7 +63,7 @@ def test_a_method_page_lists_every_scalar_and_setting(method: str) -> None:
     assert built is not None
     for name in built.learn(Transitions(**columns())):
         assert f"`{name}`" in page
-    if not isinstance(config, emi.EMIConfig):  # the page of EMI refers to the API page for these
+    if not isinstance(config, emi.EMIConfig):  # whose settings are documented in docs/api.md
         for field in dataclasses.fields(config):
             assert f"`{field.name}`" in page, field.name
     assert f"--method {method}" in page
