@@ -1,4 +1,4 @@
-"""The pages of docs/methods hold what they promise: their Python runs, their names exist."""
+"""The pages of docs/methods are true: their Python runs, their names exist."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ import torch
 from gymnasium.spaces import Box
 
 from emi.batch import Transitions
-from emi.training.config import METHODS, resolve
-from emi.intrinsic import make_intrinsic
+from emi.intrinsic.contract import find_method
+from emi.intrinsic.table import METHODS
+from emi.training.presets import preset
 
 PAGES = sorted((Path(__file__).parents[1] / "docs" / "methods").glob("*.md"))
 SPACES = Box(-np.inf, np.inf, (4,)), Box(-1, 1, (2,))
@@ -48,12 +49,13 @@ def test_its_python_runs(page: Path) -> None:
 
 @pytest.mark.parametrize("method", [name for name in METHODS if name != "trpo"])
 def test_every_scalar_and_setting_has_its_line(method: str) -> None:
-    page, config = page_of(method), resolve("SparseHalfCheetah", method).intrinsic
+    page, config = page_of(method), preset("SparseHalfCheetah", method).intrinsic
     assert config is not None
-    data = columns()
-    for name in make_intrinsic(*SPACES, config).learn(Transitions(**data)):
+    built = find_method(method)._replace(config=config).build(*SPACES, seed=0)
+    assert built is not None
+    for name in built.learn(Transitions(**columns())):
         assert f"`{name}`" in page
-    if method not in ("emi", "emi-d"):  # whose settings have a page of their own
+    if method not in ("emi", "emi-d"):  # whose settings are documented in EMIConfig
         for field in dataclasses.fields(config):
             assert f"`{field.name}`" in page, field.name
     assert f"--method {method}" in page
