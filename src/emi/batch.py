@@ -16,6 +16,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from emi.errors import UserError
+
 BoolArray = npt.NDArray[np.bool_]
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -86,16 +88,15 @@ class Transitions:
     ended: BoolArray | None = None  # [n], whether the episode ended after this row
 
     def __post_init__(self) -> None:
-        lengths = {len(self.obs), len(self.action), len(self.next_obs)}
-        if len(lengths) != 1:
-            raise ValueError(
+        if not len(self.obs) == len(self.action) == len(self.next_obs):
+            raise UserError(
                 "obs, action and next_obs must have one length, got "
                 f"{len(self.obs)}, {len(self.action)} and {len(self.next_obs)}"
             )
         for name in ("env_index", "ended"):
             column = getattr(self, name)
             if column is not None and len(column) != len(self.action):
-                raise ValueError(
+                raise UserError(
                     f"{name} must have one entry for each of the {len(self.action)} transitions, "
                     f"got {len(column)}"
                 )

@@ -80,6 +80,7 @@ class Pixels(nn.Module):
         self.channels = (3 if channels % 3 == 0 else 1) if newest_frame else channels
         spatial = [s for i, s in enumerate(shape) if self.axis is None or i != self.axis - 1]
         self.height, self.width = spatial
+        self.shape = (self.channels, self.height, self.width)  # of what is kept
 
     def frames(self, obs: Tensor) -> Tensor:
         """The channels that are kept, as they are: [n, *shape] to [n, C, H, W], uint8."""
@@ -100,6 +101,15 @@ class Flat(nn.Module):
 
     def forward(self, obs: Tensor) -> Tensor:
         return obs.reshape(len(obs), -1).to(torch.float32)
+
+
+def newest_entries(space: gymnasium.Space) -> tuple[Pixels | Flat, tuple[int, ...]]:
+    """A module that reads the newest frame of images [C, H, W], or vectors [D]; and that shape."""
+    box = require_box(space)
+    if is_image(box):
+        pixels = Pixels(box.shape, newest_frame=True)
+        return pixels, pixels.shape
+    return Flat(), (math.prod(box.shape),)
 
 
 class FlatImages(nn.Module):

@@ -26,6 +26,15 @@ def require_vectors(space: gymnasium.Space, reader: str) -> gymnasium.spaces.Box
     return space
 
 
+def require_actions(
+    space: gymnasium.Space,
+) -> gymnasium.spaces.Box | gymnasium.spaces.Discrete:
+    """Return the action space if it is supported; UserError otherwise."""
+    if not isinstance(space, gymnasium.spaces.Box | gymnasium.spaces.Discrete):
+        raise UserError(f"actions must be a Box or Discrete space, got {space}")
+    return space
+
+
 def is_image(space: gymnasium.Space) -> bool:
     """An image is a uint8 `Box` with two axes, or with three of which one is the channels'."""
     return (

@@ -12,6 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from emi.errors import UserError
+
 _DTYPES = frozenset(
     {
         torch.bool,
@@ -41,7 +43,7 @@ class Encoded(NamedTuple):
 
 
 def encode(state: Any) -> Encoded:
-    """Split `state`; TypeError names the place of a value that cannot be kept exactly."""
+    """Split `state`; UserError names the place of a value that cannot be kept exactly."""
     tensors: dict[str, Tensor] = {}
     return Encoded(_encode(state, "state", tensors), tensors)
 
@@ -74,15 +76,15 @@ def _encode(value: Any, place: str, tensors: dict[str, Tensor]) -> Any:
         case dict():
             for key in value:
                 if type(key) not in (str, int):
-                    raise TypeError(f"{place} has the key {key!r}; a checkpoint keeps str and int")
+                    raise UserError(f"{place} has the key {key!r}; a checkpoint keeps str and int")
             return {"items": [[k, _encode(v, f"{place}/{k}", tensors)] for k, v in value.items()]}
         case _:
-            raise TypeError(f"{place} is a {type(value).__name__}; a checkpoint cannot keep it")
+            raise UserError(f"{place} is a {type(value).__name__}; a checkpoint cannot keep it")
 
 
 def _keep(tensor: Tensor, place: str, tensors: dict[str, Tensor]) -> str:
     if tensor.dtype not in _DTYPES or tensor.layout != torch.strided:
-        raise TypeError(f"{place} is a {tensor.dtype} tensor; a checkpoint cannot keep it")
+        raise UserError(f"{place} is a {tensor.dtype} tensor; a checkpoint cannot keep it")
     name = place
     while name in tensors:  # keys 1 and "1" give the same place
         name += "'"
@@ -102,7 +104,7 @@ def _as_tensor(array: np.ndarray, place: str) -> Tensor:
     try:
         return torch.from_numpy(array)
     except TypeError:
-        raise TypeError(f"{place} is a {array.dtype} array; a checkpoint cannot keep it") from None
+        raise UserError(f"{place} is a {array.dtype} array; a checkpoint cannot keep it") from None
 
 
 def _decode(skeleton: Any, tensors: dict[str, Tensor], unused: set[str]) -> Any:

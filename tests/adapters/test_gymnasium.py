@@ -25,7 +25,7 @@ from torch import Tensor
 
 from emi.adapters import IntrinsicRewardVectorWrapper, linear_schedule
 from emi.batch import Transitions
-from emi.errors import NotFiniteError
+from emi.errors import NotFiniteError, UserError
 from emi.intrinsic.contract import IntrinsicReward
 from emi.intrinsic.emi import EMI, EMIConfig
 from emi.intrinsic.normalize_reward import NormalizeReward
@@ -520,7 +520,7 @@ def test_what_cannot_work_gets_a_sentence() -> None:
         what = "observations" if "observation" in name else "actions"
         with pytest.raises(ValueError, match=f"{what} must be arrays"):
             wrapped(other, Recording())
-    with pytest.raises(TypeError, match=r"NumPy arrays, got tensors: put NumpyToTorch .* around"):
+    with pytest.raises(UserError, match=r"NumPy arrays, got tensors: put NumpyToTorch .* around"):
         wrapped(OfTensors(2, SAME), Recording()).reset()
     hidden = OracleVectorEnv(2, SAME)
     hidden.metadata = {}

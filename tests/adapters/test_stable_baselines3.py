@@ -29,7 +29,7 @@ from torch import Tensor
 
 from emi.adapters.stable_baselines3 import IntrinsicRewardCallback
 from emi.batch import Array, Transitions, as_tensor
-from emi.errors import NotFiniteError
+from emi.errors import NotFiniteError, UserError
 from emi.intrinsic.contract import IntrinsicReward
 from emi.intrinsic.emi import EMI, EMIConfig
 from emi.intrinsic.rnd import RND, RNDConfig
@@ -496,8 +496,10 @@ def test_files_that_are_not_of_this_method(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="is of an RND with other spaces or another config: build"):
         wider.load(path)
     path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(ValueError, match="damaged or not a safetensors file"):
+    with pytest.raises(UserError, match="damaged or not a safetensors file"):
         rnd.load(path)
+    with pytest.raises(UserError, match=r"there is no file .*gone"):
+        rnd.load(tmp_path / "gone")
 
 
 @pytest.mark.parametrize("kind", [SAC, TD3, DQN], ids=lambda kind: kind.__name__)
@@ -578,14 +580,14 @@ def test_what_cannot_be_served_is_said() -> None:
             return obs, rewards, dones, infos
 
     for env in (oracles(2, kind=Silent), VecNormalize(oracles(2, kind=Silent))):
-        with pytest.raises(RuntimeError, match="without `terminal_observation`"):
+        with pytest.raises(UserError, match="without `terminal_observation`"):
             learn(IntrinsicRewardCallback(Recording(), 0.1), env)
 
     class Bolder(RolloutBuffer):
         def compute_returns_and_advantage(self, last_values: Tensor, dones: Array) -> None:
             super().compute_returns_and_advantage(last_values + 1, np.zeros_like(dones))
 
-    with pytest.raises(RuntimeError, match="advantages of PPO cannot be computed again"):
+    with pytest.raises(UserError, match="advantages of PPO cannot be computed again"):
         learn(IntrinsicRewardCallback(Recording(), 0.1), rollout_buffer_class=Bolder)
 
 

@@ -99,7 +99,7 @@ class IntrinsicRewardVectorWrapper(VectorWrapper):
         which = np.ones(self.num_envs, bool) if mask is None else np.array(mask)
         obs, info = self.env.reset(seed=seed, options=options)
         if isinstance(obs, torch.Tensor):
-            raise TypeError(
+            raise UserError(
                 "the environments must give NumPy arrays, got tensors: put NumpyToTorch and the "
                 "like around this wrapper, not inside it"
             )

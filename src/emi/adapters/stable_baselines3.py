@@ -27,6 +27,7 @@ from emi.durable_file import write_durably
 from emi.errors import UserError, check_finite
 from emi.intrinsic.contract import IntrinsicReward, score_and_learn
 from emi.nets import reads_as_vectors
+from emi.spaces import require_actions, require_box
 from emi.state_codec import decode, encode
 
 try:
@@ -110,12 +111,14 @@ class IntrinsicRewardCallback(BaseCallback):
         write_durably(Path(path), serialize(encoded.tensors, metadata))
 
     def load(self, path: str | Path) -> None:
-        """Give the method the state that `save` wrote; ValueError if it is not one of its kind."""
+        """Give the method the state that `save` wrote; UserError if it does not fit the method."""
         method = self.method
         try:
             with safe_open(path, framework="pt") as file:
                 metadata = file.metadata() or {}
                 tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
+        except FileNotFoundError:
+            raise UserError(f"there is no file {path}") from None
         except SafetensorError as error:
             raise UserError(f"{path} is damaged or not a safetensors file: {error}") from None
         kept = json.loads(metadata.get(FORMAT, "{}"))
@@ -145,10 +148,12 @@ class IntrinsicRewardCallback(BaseCallback):
             )
         eta_at(self.eta, self.model.num_timesteps)
         self._normalize = _normalizer_of_observations(self.model)
-        self._space = _observation_space(self.model, self._normalize)
-        source = "model.observation_space"
-        if self._normalize is not None:
+        if self._normalize is None:
+            space, source = self.model.observation_space, "model.observation_space"
+        else:
+            space = self._normalize.venv.observation_space
             source = "the observation_space of the environment inside VecNormalize"
+        self._space = require_box(space)
         _require_fit(self.method, self._space, self.model.action_space, source)
 
     def _on_training_start(self) -> None:
@@ -173,7 +178,7 @@ class IntrinsicRewardCallback(BaseCallback):
             info = now["infos"][env]
             end = info.get("terminal_observation" if self._normalize is None else RAW_END)
             if end is None:
-                raise RuntimeError(
+                raise UserError(
                     "the environment ended an episode without `terminal_observation` in its info: "
                     "use a vector environment of Stable-Baselines3"
                 )
@@ -233,7 +238,7 @@ class IntrinsicRewardCallback(BaseCallback):
         last = buffer.rewards[-1] + buffer.gamma * following - buffer.values[-1]
         scale = 1 + np.abs(following).max()
         if np.abs(last - buffer.advantages[-1]).max() > 1e-3 * scale:
-            raise RuntimeError(
+            raise UserError(
                 f"the advantages of {type(self.model).__name__} cannot be computed again from its "
                 f"rollout buffer: use {SERVED}"
             )
@@ -260,24 +265,15 @@ def _normalizer_of_observations(model: OnPolicyAlgorithm) -> VecNormalize | None
     return normalize
 
 
-def _observation_space(model: OnPolicyAlgorithm, normalize: VecNormalize | None) -> Box:
-    """The space of what the method gets."""
-    space = model.observation_space if normalize is None else normalize.venv.observation_space
-    if not isinstance(space, Box):
-        raise UserError(f"observations must be a Box (vectors, or uint8 images), got {space}")
-    return space
-
-
 def _require_fit(method: IntrinsicReward, observations: Box, actions: Space, source: str) -> None:
-    """ValueError unless the method can score these spaces; `source` has the first."""
+    """UserError unless the method can score these spaces; `source` has the first."""
+    actions = require_actions(actions)
     if isinstance(actions, Discrete):
         # SB3 counts actions from 0, whatever the space says.
         action = np.array([0, actions.n - 1])
-    elif isinstance(actions, Box):
-        action = np.zeros((2, *actions.shape), actions.dtype)
     else:
-        raise UserError(f"actions must be a Box or Discrete space, got {actions}")
-    misfit = ValueError(
+        action = np.zeros((2, *actions.shape), actions.dtype)
+    misfit = UserError(
         f"{type(method).__name__} was not built for these observations, {observations}, and "
         f"actions, {actions}: build it from {source} and model.action_space"
     )
@@ -287,7 +283,7 @@ def _require_fit(method: IntrinsicReward, observations: Box, actions: Space, sou
         raise misfit
     obs = np.zeros((2, *observations.shape), observations.dtype)
     try:
-        method.reward(Transitions(obs, action, obs, np.zeros(2, np.int64)))
+        method.reward(Transitions(obs, action, obs, np.zeros(2, np.int64), np.zeros(2, bool)))
     except Exception as error:
         raise misfit from error
 

@@ -20,10 +20,9 @@ from torch import Tensor, nn
 from emi.agent.numpy_policy import in_numpy
 from emi.agent.push_forward import push_forward
 from emi.batch import Array
-from emi.errors import UserError
 from emi.nets import Activation, linear, trunk
 from emi.settings import PositiveFloat, PositiveInt
-from emi.spaces import UnitRange
+from emi.spaces import UnitRange, require_actions
 
 MIN_LOG_STD = math.log(1e-6)  # floor of the authors' Gaussian policy
 
@@ -191,9 +190,7 @@ def make_policy(
     config: PolicyConfig,
     generator: torch.Generator,
 ) -> AnyPolicy:
-    match action_space:
-        case gymnasium.spaces.Box():
-            return GaussianPolicy(observation_space, action_space, config, generator)
-        case gymnasium.spaces.Discrete():
-            return CategoricalPolicy(observation_space, action_space, config, generator)
-    raise UserError(f"actions must be a Box or Discrete space, got {action_space}")
+    actions = require_actions(action_space)
+    if isinstance(actions, gymnasium.spaces.Discrete):
+        return CategoricalPolicy(observation_space, actions, config, generator)
+    return GaussianPolicy(observation_space, actions, config, generator)

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
-from emi.errors import UserError
-from emi.spaces import UnitRange
+from emi.spaces import UnitRange, require_actions
 
 
 class ActionVectors(nn.Module):
@@ -27,22 +26,19 @@ class ActionVectors(nn.Module):
 
     def __init__(self, space: gymnasium.Space) -> None:
         super().__init__()
+        space = require_actions(space)
         self.discrete = isinstance(space, gymnasium.spaces.Discrete)
         if isinstance(space, gymnasium.spaces.Discrete):
-            self.size = int(space.n)
-            self.start = int(space.start)
-        elif isinstance(space, gymnasium.spaces.Box):
-            self.size = math.prod(space.shape)
-            unit = UnitRange.of(space)
-            # `half` is the name of a method of modules.
-            for name, array in (
-                ("centre", unit.centre),
-                ("scale", np.where(unit.half > 0, unit.half, np.float32(1))),  # 0: always centre
-                ("limit", unit.limit),
-            ):
-                self.register_buffer(name, torch.from_numpy(array.reshape(-1)), persistent=False)
-        else:
-            raise UserError(f"actions must be a Box or Discrete space, got {space}")
+            self.size, self.start = int(space.n), int(space.start)
+            return
+        self.size, unit = math.prod(space.shape), UnitRange.of(space)
+        # `half` is the name of a method of modules.
+        for name, array in (
+            ("centre", unit.centre),
+            ("scale", np.where(unit.half > 0, unit.half, np.float32(1))),  # 0: always centre
+            ("limit", unit.limit),
+        ):
+            self.register_buffer(name, torch.from_numpy(array.reshape(-1)), persistent=False)
 
     def forward(self, action: Tensor) -> Tensor:
         if self.discrete:

@@ -12,7 +12,7 @@ NIPS 2017 (the amortised model: one discriminator for all exemplars).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -35,9 +35,8 @@ from emi.intrinsic.gradients.ex2 import (
     layer_shapes,
 )
 from emi.intrinsic.pool import Pool
-from emi.nets import Conv, Flat, Pixels, convolutions
+from emi.nets import Conv, Pixels, convolutions, newest_entries
 from emi.settings import NotNegativeFloat, PositiveFloat, PositiveInt
-from emi.spaces import is_image, require_box
 
 Bonus = Literal["neg_log_density", "inverse_sqrt_density"]
 
@@ -75,18 +74,6 @@ STEPS = 64  # gradient steps whose rows and noise are drawn at once
 MAX_LOGIT = math.log((1 - 1e-5) / 1e-5)  # D is held in [1e-5, 1 − 1e-5]
 
 
-class NewestFrame(nn.Module):
-    """uint8 images, with a stack of frames or without, to the newest frame [n, C, H, W], uint8."""
-
-    def __init__(self, space: Sequence[int]) -> None:
-        super().__init__()
-        self.pixels = Pixels(space, newest_frame=True)
-        self.shape = (self.pixels.channels, self.pixels.height, self.pixels.width)
-
-    def forward(self, obs: Tensor) -> Tensor:
-        return self.pixels.frames(obs).contiguous()
-
-
 def exemplar_logit(D: Discriminator, x: Tensor) -> Tensor:
     """Logit of D(x, x) without noise, z = μ; [2, n, inputs] to [n]."""
     return compare(D, encode(D, x).code[0])[2].flatten()
@@ -122,7 +109,6 @@ class EX2(IntrinsicReward):
         seed: int = 0,
     ) -> None:
         super().__init__()
-        box = require_box(observation_space)
         if config.min_replay > config.replay_size:
             raise UserError(
                 f"min_replay must be at most replay_size, {config.replay_size}, "
@@ -131,20 +117,15 @@ class EX2(IntrinsicReward):
         self.config = config
         rng, h = torch.Generator().manual_seed(seed), config.hidden
         self.actions = ActionVectors(action_space)
-        self.inputs: Flat | NewestFrame
-        if is_image(box):
+        self.entries, shape = newest_entries(observation_space)
+        nets: list[nn.Sequential] = []
+        if isinstance(self.entries, Pixels):
             if config.use_actions:
                 raise UserError("use_actions needs vector observations, got images")
-            self.inputs = NewestFrame(box.shape)
-            pixels = Pixels(self.inputs.shape)
-            nets, (width, _) = zip(
-                *(convolutions(pixels, CONVOLUTIONS, "relu", rng) for _ in range(2)), strict=True
-            )
-            sizes = [width]
+            both = [convolutions(Pixels(shape), CONVOLUTIONS, "relu", rng) for _ in range(2)]
+            nets, sizes = [net for net, _ in both], [both[0][1]]
         else:
-            self.inputs, nets = Flat(), ()
-            width = math.prod(box.shape)
-            sizes = [width + (self.actions.size if config.use_actions else 0), h, h]
+            sizes = [shape[0] + (self.actions.size if config.use_actions else 0), h, h]
         self.convolutions = nn.ModuleList(nets)  # the encoders' first layers, for images
         self.shapes = layer_shapes(sizes, h, config.features)
         self.weights = nn.Parameter(torch.zeros(sum(k * (i + 1) * o for k, i, o in self.shapes)))
@@ -158,10 +139,10 @@ class EX2(IntrinsicReward):
 
     def rows(self, obs: Tensor, action: Tensor) -> Tensor:
         """What is compared and kept: [n, inputs] floats, or newest frames [n, C, H, W], uint8."""
-        rows = self.inputs(obs)
-        if self.config.use_actions:
-            rows = torch.cat([rows, self.actions(action)], dim=1)
-        return rows
+        if isinstance(self.entries, Pixels):
+            return self.entries.frames(obs).contiguous()
+        rows = self.entries(obs)
+        return torch.cat([rows, self.actions(action)], dim=1) if self.config.use_actions else rows
 
     def logit(self, obs: Batched, action: Batched) -> Tensor:
         """Logit of D(x, x), without noise; [n, *observation], [n, *action] to [n]."""

@@ -21,9 +21,8 @@ from emi.batch import Batched, Transitions, as_tensor, in_pieces
 from emi.intrinsic.actions import ActionVectors
 from emi.intrinsic.contract import IntrinsicReward
 from emi.intrinsic.descent import Descent
-from emi.nets import Conv, Pixels, convolutions, mlp, trunk
+from emi.nets import Conv, Pixels, convolutions, mlp, newest_entries, trunk
 from emi.settings import FractionOrZero, PositiveFloat, PositiveInt
-from emi.spaces import is_image
 
 CONVOLUTIONS = (Conv(32, 3, 2, padding=1),) * 4  # φ of images (paper, section 3; authors' code)
 UNITS = 256  # hidden units of f and of g, ReLU (paper, section 3; authors' code)
@@ -60,9 +59,9 @@ def features(
     space: gymnasium.Space, config: ICMConfig, rng: torch.Generator
 ) -> tuple[nn.Sequential, int]:
     """φ: [n, *observation] to [n, width]; also returns the width."""
-    if is_image(space):
-        pixels = Pixels(space.shape, newest_frame=True)  # type: ignore[arg-type]
-        return convolutions(pixels, CONVOLUTIONS, "elu", rng)
+    entries, _ = newest_entries(space)
+    if isinstance(entries, Pixels):
+        return convolutions(entries, CONVOLUTIONS, "elu", rng)
     return trunk(space, config.hidden, "tanh", rng)
 
 

@@ -51,7 +51,7 @@ class NormalizeObservation(IntrinsicReward):
         )
 
     def _rows(self, rows: Batched) -> Tensor:
-        return as_tensor(rows, self.observed.mean.device).to(torch.float64)
+        return as_tensor(rows, self.device).to(torch.float64)
 
     def reward(self, batch: Transitions) -> Tensor:
         """The method's bonus [n]."""

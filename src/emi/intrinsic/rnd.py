@@ -9,7 +9,6 @@ Burda, Edwards, Storkey, Klimov: Exploration by Random Network Distillation, ICL
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -25,9 +24,8 @@ from emi.intrinsic.bonus_scale import BonusScale
 from emi.intrinsic.contract import Finish, IntrinsicReward
 from emi.intrinsic.descent import Descent
 from emi.intrinsic.moments import Moments, RunningMoments
-from emi.nets import Conv, Flat, Pixels, convolutions, linear, mlp
+from emi.nets import Conv, Flat, Pixels, convolutions, linear, mlp, newest_entries
 from emi.settings import Fraction, PositiveFloat, PositiveInt
-from emi.spaces import is_image, require_box
 
 
 @dataclass(frozen=True)
@@ -96,18 +94,9 @@ class RND(IntrinsicReward):
         seed: int = 0,
     ) -> None:
         super().__init__()
-        box = require_box(observation_space)
         self.config = config
         rng, k = torch.Generator().manual_seed(seed), config.features
-        shape: tuple[int, ...]
-        if is_image(box):
-            pixels = Pixels(box.shape, newest_frame=True)
-            self.entries: Pixels | Flat = pixels
-            shape = (pixels.channels, pixels.height, pixels.width)
-        else:
-            self.entries = Flat()
-            shape = (math.prod(box.shape),)
-
+        self.entries, shape = newest_entries(observation_space)
         layers, width = encoder(self.entries, shape, config.hidden, rng)
         self.target = nn.Sequential(*layers, linear(width, k, rng, init="orthogonal"))
         self.target.requires_grad_(False)

@@ -23,7 +23,7 @@ from emi.intrinsic.autoencoder import ImageAutoencoder, VectorAutoencoder, binar
 from emi.intrinsic.contract import IntrinsicReward
 from emi.intrinsic.descent import Descent
 from emi.intrinsic.pool import Pool
-from emi.nets import Flat, Pixels
+from emi.nets import Flat, newest_entries
 from emi.settings import NotNegativeFloat, PositiveFloat, PositiveInt
 from emi.spaces import is_image, require_box
 
@@ -130,14 +130,13 @@ class Counts(nn.Module):
 
 
 def autoencoder(
-    space: gymnasium.spaces.Box, config: SimHashConfig, rng: torch.Generator
+    space: gymnasium.Space, config: SimHashConfig, rng: torch.Generator
 ) -> ImageAutoencoder | VectorAutoencoder:
     """That of the observations' kind."""
-    if is_image(space):
-        return ImageAutoencoder(
-            space.shape, config.ae_filters, config.ae_hidden, config.ae_code, rng
-        )
-    size = math.prod(space.shape)
+    box = require_box(space)
+    if is_image(box):
+        return ImageAutoencoder(box.shape, config.ae_filters, config.ae_hidden, config.ae_code, rng)
+    size = math.prod(box.shape)
     return VectorAutoencoder(size, config.ae_vector_hidden, config.ae_vector_code, rng)
 
 
@@ -165,24 +164,20 @@ class SimHash(IntrinsicReward):
         seed: int = 0,
     ) -> None:
         super().__init__()
-        box = require_box(observation_space)
         self.config = config
         rng = torch.Generator().manual_seed(seed)
         self.counts = Counts(config.key_bits)
         if config.autoencoder:
-            self.net = autoencoder(box, config, rng)
+            self.net = autoencoder(observation_space, config, rng)
             self.pool = Pool(config.ae_pool)
             self.descent = Descent(self.net.parameters(), config.ae_learning_rate, rng)
             self.register_buffer("batches", torch.zeros((), dtype=torch.int64))
             self.register_buffer("last", torch.zeros(3, dtype=torch.float64))
             width = self.net.code
-        elif is_image(box):
-            pixels = Pixels(box.shape, newest_frame=True)
-            self.flat = nn.Sequential(pixels, Flat())
-            width = pixels.channels * pixels.height * pixels.width
         else:
-            self.flat = nn.Sequential(Flat())
-            width = math.prod(box.shape)
+            entries, shape = newest_entries(observation_space)
+            self.flat = nn.Sequential(entries, Flat())
+            width = math.prod(shape)
         A = torch.randn(config.key_bits, width, generator=rng, dtype=torch.float64)
         self.register_buffer("A", A)
 
@@ -195,7 +190,7 @@ class SimHash(IntrinsicReward):
 
     def code(self, obs: Batched) -> Tensor:
         """Hash codes as truth values; [n, *observation] to [n, k]."""
-        return in_pieces(lambda s: simhash(self.g(s), self.A), self.A.device, obs)
+        return in_pieces(lambda s: simhash(self.g(s), self.A), self.device, obs)
 
     def reward(self, batch: Transitions) -> Tensor:
         return bonus(self.counts.of(self.counts.slots(self.code(batch.obs))))
@@ -213,7 +208,7 @@ class SimHash(IntrinsicReward):
 
     def _autoencode(self, obs: Batched) -> dict[str, float]:
         """Keep the observations and, when it is time, train the autoencoder; its scalars."""
-        for (part,) in pieces(obs, device=self.A.device):
+        for (part,) in pieces(obs, device=self.device):
             self.pool.add(self.net.rows(part))
         if self.batches % self.config.ae_every == 0:
             self.last.copy_(torch.tensor(self._train(), dtype=torch.float64))
@@ -232,9 +227,9 @@ class SimHash(IntrinsicReward):
         best, stale, updates = math.inf, 0, 0
         while updates < config.ae_updates and stale < PATIENCE:
             steps = min(BLOCK, config.ae_updates - updates)
-            rows = self.pool.draw(steps * size, rng).to(self.A.device)
+            rows = self.pool.draw(steps * size, rng).to(self.device)
             noise = torch.rand(len(rows), self.net.code, generator=rng).sub_(0.5).mul_(2 * NOISE)
-            sums = torch.zeros(2, device=self.A.device)
+            sums = torch.zeros(2, device=self.device)
             for s, epsilon in zip(rows.split(size), noise.to(rows.device).split(size), strict=True):
                 b = self.net.encode(s)
                 loss, penalty = self.net.loss(b + epsilon, s), binary_penalty(b)

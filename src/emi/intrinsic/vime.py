@@ -190,7 +190,7 @@ class VIME(IntrinsicReward):
         def join(obs: Tensor, action: Tensor, next_obs: Tensor) -> Tensor:
             return torch.cat([self.flat(obs), self.actions(action), self.flat(next_obs)], 1)
 
-        return in_pieces(join, self.phi.device, batch.obs, batch.action, batch.next_obs)
+        return in_pieces(join, self.device, batch.obs, batch.action, batch.next_obs)
 
     def _normalise_by_replay(self) -> None:
         """Mean and deviation of (s, a) over the whole replay; what never varied keeps its unit."""
@@ -221,7 +221,7 @@ class VIME(IntrinsicReward):
             _, layers = passes(mu, variance, noise, x, y, config.likelihood_sd**-2)
             return information_gain(layers, variance, config.step_size).clamp(max=config.max_gain)
 
-        return in_pieces(gain, self.phi.device, rows).float()
+        return in_pieces(gain, self.device, rows).float()
 
     def _recent(self, gain: Tensor) -> list[float]:
         """Medians of the last batches, with that of a batch of these gains."""
@@ -230,7 +230,7 @@ class VIME(IntrinsicReward):
     @torch.no_grad()
     def _train(self) -> tuple[float, float]:
         """Gradient steps on the replay; mean negative log-likelihood, and the KL they end at."""
-        config, device = self.config, self.phi.device
+        config, device = self.config, self.device
         rows = self.replay.draw(config.updates * config.minibatch, self.descent.generator)
         noise = self._draw(config.updates * config.samples).to(device)
         x, y = self._normalised(rows.to(device))
