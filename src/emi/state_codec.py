@@ -1,8 +1,9 @@
-"""A nested state split in two: tensors for safetensors, and a JSON skeleton that refers to them.
+"""A nested state split into tensors for safetensors, and a JSON skeleton that refers to them.
 
-Lists, strings, booleans, null, finite floats and 64-bit integers stand for themselves; all else is
-an object with one key that names its kind: `items` (a dict, as pairs, so that integer keys stay
-integers), `tuple`, `tensor`, `array`, `int` (hexadecimal, any size), `float` (nan, inf, -inf).
+Lists, strings, booleans, null, finite floats and 64-bit integers are stored as themselves.
+Everything else is an object with one key that names its kind: `items` (a dict, as pairs, so that
+integer keys stay integers), `tuple`, `tensor`, `array`, `int` (hexadecimal, any size), `float`
+(nan, inf, -inf).
 """
 
 import math
@@ -36,20 +37,20 @@ _SMALL_INT = 2**63
 
 
 class Encoded(NamedTuple):
-    """`skeleton` is JSON-able; `tensors` own their memory and are contiguous, on the CPU."""
+    """`skeleton` is for JSON; `tensors` own their memory and are contiguous, on the CPU."""
 
     skeleton: Any
     tensors: dict[str, Tensor]
 
 
 def encode(state: Any) -> Encoded:
-    """Split `state`; UserError names the place of a value that cannot be kept exactly."""
+    """Split `state`; UserError names the place of a value that cannot be stored exactly."""
     tensors: dict[str, Tensor] = {}
     return Encoded(_encode(state, "state", tensors), tensors)
 
 
 def decode(skeleton: Any, tensors: dict[str, Tensor]) -> Any:
-    """The state that `encode` split; ValueError if skeleton and tensors are not its work."""
+    """The state that `encode` split; ValueError if skeleton and tensors do not fit."""
     unused = set(tensors)
     state = _decode(skeleton, tensors, unused)
     if unused:
@@ -88,7 +89,7 @@ def _keep(tensor: Tensor, place: str, tensors: dict[str, Tensor]) -> str:
     name = place
     while name in tensors:  # keys 1 and "1" give the same place
         name += "'"
-    # safetensors refuses views and shared memory, so each tensor gets memory of its own if need be.
+    # safetensors rejects views and shared memory, so such tensors are copied.
     tensor = tensor.detach().cpu().contiguous()
     storage = tensor.untyped_storage()
     taken = {t.untyped_storage().data_ptr() for t in tensors.values()}

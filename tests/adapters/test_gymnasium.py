@@ -476,7 +476,7 @@ def test_a_state_is_a_copy_and_counts_its_environments() -> None:
     for _ in range(2):
         envs.step(np.zeros(2, np.int64))
     assert column(method.learnt, "obs").max() < 50
-    with pytest.raises(ValueError, match="of 2 environments, here are 4"):
+    with pytest.raises(ValueError, match="of 2 environments, this one has 4"):
         wrapped(OracleVectorEnv(4, SAME), Recording()).load_state_dict(state)
     envs.load_state_dict(fresh)
     with pytest.raises(gymnasium.error.ResetNeeded, match="call reset"):
@@ -520,7 +520,7 @@ def test_what_cannot_work_gets_a_sentence() -> None:
         what = "observations" if "observation" in name else "actions"
         with pytest.raises(ValueError, match=f"{what} must be arrays"):
             wrapped(other, Recording())
-    with pytest.raises(UserError, match=r"NumPy arrays, got tensors: put NumpyToTorch .* around"):
+    with pytest.raises(UserError, match=r"NumPy arrays, got tensors: put wrappers such as NumpyToTorch around"):
         wrapped(OfTensors(2, SAME), Recording()).reset()
     hidden = OracleVectorEnv(2, SAME)
     hidden.metadata = {}

@@ -493,7 +493,7 @@ def test_files_that_are_not_of_this_method(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"holds the state of RND, not of EMI$"):
         IntrinsicRewardCallback(EMI(vectors, THREE), 0.1).load(path)
     wider = IntrinsicRewardCallback(RND(vectors, THREE, RNDConfig(features=16, hidden=(8,))), 0.1)
-    with pytest.raises(ValueError, match="is of an RND with other spaces or another config: build"):
+    with pytest.raises(ValueError, match="is the state of RND with other spaces or another config: build"):
         wider.load(path)
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(UserError, match="damaged or not a safetensors file"):
@@ -506,7 +506,7 @@ def test_files_that_are_not_of_this_method(tmp_path: Path) -> None:
 def test_off_policy_algorithms_are_told(kind: type[BaseAlgorithm]) -> None:
     actions = THREE if kind is DQN else Box(-1, 1, (1,), np.float32)
     model = kind("MlpPolicy", oracles(1, actions), buffer_size=10, device="cpu")
-    message = rf"serves PPO, A2C, .*; {kind.__name__}, which .* is not supported yet$"
+    message = rf"supports PPO, A2C, .*; {kind.__name__}, which .* is not supported yet$"
     with pytest.raises(ValueError, match=message):
         model.learn(10, callback=IntrinsicRewardCallback(Recording(), 0.1))
 
@@ -561,15 +561,15 @@ def test_what_cannot_be_served_is_said() -> None:
         learn(IntrinsicRewardCallback(Recording(), -0.1))
     with pytest.raises(NotFiniteError, match="the intrinsic reward became NaN"):
         learn(IntrinsicRewardCallback(Recording(float("nan")), 0.1))
-    with pytest.raises(ValueError, match="beside EveryNTimesteps and not inside it"):
+    with pytest.raises(ValueError, match="in a list with EveryNTimesteps, not inside it"):
         learn(EveryNTimesteps(10, IntrinsicRewardCallback(Recording(), 0.1)))
-    with pytest.raises(ValueError, match="put VecNormalize outermost"):
+    with pytest.raises(ValueError, match="make VecNormalize the outermost wrapper"):
         learn(
             IntrinsicRewardCallback(Recording(), 0.1),
             VecFrameStack(VecNormalize(oracles(2)), 2),
         )
 
-    with pytest.raises(ValueError, match="two VecNormalize: give norm_obs=False to one of them"):
+    with pytest.raises(ValueError, match="two VecNormalize .*: set norm_obs=False in one of them"):
         learn(IntrinsicRewardCallback(Recording(), 0.1), VecNormalize(VecNormalize(oracles(2))))
 
     class Silent(DummyVecEnv):

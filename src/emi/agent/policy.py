@@ -1,9 +1,9 @@
 """Stochastic policies: a network gives the parameters of a distribution over actions.
 
-A policy maps observations to one tensor of distribution parameters, `forward(obs) -> [n, P]`; the
-rest are pure functions of such tensors, which is all that TRPO needs. `fisher` is the Fisher
-information of the distribution in those parameters, applied to a tangent: together with the
-network's Jacobian J it makes the Gauss–Newton form JᵀFJ of the KL's Hessian.
+A policy maps observations to one tensor of distribution parameters, `forward(obs) -> [n, P]`. The
+other methods that TRPO needs are pure functions of such tensors. `fisher` multiplies a tangent by
+the Fisher information F of the distribution in these parameters. With the network's Jacobian J, the
+Hessian of the KL is JᵀFJ (Gauss–Newton).
 """
 
 from __future__ import annotations
@@ -24,25 +24,27 @@ from emi.nets import Activation, linear, trunk
 from emi.settings import PositiveFloat, PositiveInt
 from emi.spaces import UnitRange, require_actions
 
-MIN_LOG_STD = math.log(1e-6)  # floor of the authors' Gaussian policy
+MIN_LOG_STD = math.log(1e-6)  # lower bound in the authors' Gaussian policy
 
 
 @dataclass(frozen=True)
 class PolicyConfig:
+    """Settings of the policy."""
+
     hidden: tuple[PositiveInt, ...] = (64, 32)
     """hidden layers for vector observations (paper, supplementary table 1)"""
     activation: Activation = "tanh"
     """activation of the hidden layers for vector observations"""
     init_std: PositiveFloat = 1.0
-    """initial standard deviation of continuous actions, in units of the action range's half"""
+    """initial standard deviation of continuous actions, in units of half the action range"""
 
 
 class GaussianPolicy(nn.Module):
-    """Independent normals with a state-dependent mean and a trained, state-independent std.
+    """Independent normals with a state-dependent mean and a state-independent standard deviation.
 
-    Actions are sampled in units in which the action space is [−1, 1] and may lie outside it; the
-    environment gets them rescaled and clipped, the likelihood is that of the unclipped sample.
-    Parameters are mean ⊕ log std: [n, 2A].
+    Actions are sampled in units in which the action space is [−1, 1], and may lie outside. The
+    environment receives them rescaled and clipped; the likelihood is that of the unclipped sample.
+    Parameters are mean ⊕ log σ, [n, 2A].
     """
 
     def __init__(
@@ -62,16 +64,16 @@ class GaussianPolicy(nn.Module):
         self._low, self._high = action_space.low, action_space.high
 
     def forward(self, obs: Tensor) -> Tensor:
-        return self._beside_std(self.head(self.trunk(obs)))
+        return self._with_std(self.head(self.trunk(obs)))
 
-    def _beside_std(self, mean: Tensor) -> Tensor:
+    def _with_std(self, mean: Tensor) -> Tensor:
         return torch.cat([mean, self.log_std.clamp(min=MIN_LOG_STD).expand_as(mean)], dim=1)
 
     def push_forward(self, obs: Tensor, change: Mapping[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-        """`forward`, and J v for the `change` v of the weights; [n, 2A] each."""
+        """`forward`, and J v for a `change` v of the weights; [n, 2A] each."""
         mean, tangent = push_forward([*self.trunk, self.head], obs, change)
         std_tangent = change[self.log_std] * (self.log_std >= MIN_LOG_STD)
-        return self._beside_std(mean), torch.cat([tangent, std_tangent.expand_as(tangent)], dim=1)
+        return self._with_std(mean), torch.cat([tangent, std_tangent.expand_as(tangent)], dim=1)
 
     def actor(self, rng: np.random.Generator) -> Callable[[Array], Array]:
         """obs [n, ...] to sampled actions [n, *action]; valid until the weights change."""
@@ -90,10 +92,9 @@ class GaussianPolicy(nn.Module):
         return in_numpy(self.trunk, self.head)(obs).reshape(-1, *self.action_shape)
 
     def to_env(self, action: Array) -> Array:
-        """From units of [−1, 1] to the environment's, clipped to its bounds."""
+        """From units of [−1, 1] to those of the environment, clipped to its bounds."""
         rescaled = self._unit.centre + self._unit.half * action
-        # Twice as fast as np.clip on the ten rows of a step. After the rescaling, whose rounding
-        # can lead out of the space.
+        # Twice as fast as np.clip on ten rows. After rescaling, whose rounding can leave the space.
         return np.minimum(np.maximum(rescaled, self._low), self._high)
 
     def log_prob(self, parameters: Tensor, action: Tensor) -> Tensor:
@@ -116,14 +117,14 @@ class GaussianPolicy(nn.Module):
         return (log_std + 0.5 * math.log(2 * math.pi * math.e)).sum(1)
 
     def fisher(self, parameters: Tensor, tangent: Tensor) -> Tensor:
-        """F = diag(1/σ², 2) in (mean, log std); [n, 2A] to [n, 2A]."""
+        """F = diag(1/σ², 2) in (mean, log σ); [n, 2A] to [n, 2A]."""
         _, log_std = parameters.chunk(2, dim=1)
         mean_tangent, log_std_tangent = tangent.chunk(2, dim=1)
         return torch.cat([mean_tangent * torch.exp(-2 * log_std), 2 * log_std_tangent], dim=1)
 
 
 class CategoricalPolicy(nn.Module):
-    """A softmax over `Discrete` actions. Parameters are logits: [n, A]."""
+    """A softmax over `Discrete` actions. Parameters are logits, [n, A]."""
 
     def __init__(
         self,
@@ -141,7 +142,7 @@ class CategoricalPolicy(nn.Module):
         return self.head(self.trunk(obs))
 
     def push_forward(self, obs: Tensor, change: Mapping[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-        """`forward`, and J v for the `change` v of the weights; [n, A] each."""
+        """`forward`, and J v for a `change` v of the weights; [n, A] each."""
         return push_forward([*self.trunk, self.head], obs, change)
 
     def actor(self, rng: np.random.Generator) -> Callable[[Array], Array]:
@@ -160,6 +161,7 @@ class CategoricalPolicy(nn.Module):
         return np.argmax(in_numpy(self.trunk, self.head)(obs), axis=1)
 
     def to_env(self, action: Array) -> Array:
+        """From 0, 1, … to the values of the action space."""
         return action + self.start
 
     def log_prob(self, parameters: Tensor, action: Tensor) -> Tensor:
@@ -172,6 +174,7 @@ class CategoricalPolicy(nn.Module):
         return (old_log.exp() * (old_log - new_log)).sum(1)
 
     def entropy(self, parameters: Tensor) -> Tensor:
+        """Entropy per state, [n]."""
         log = parameters.log_softmax(1)
         return -(log.exp() * log).sum(1)
 
@@ -190,6 +193,7 @@ def make_policy(
     config: PolicyConfig,
     generator: torch.Generator,
 ) -> AnyPolicy:
+    """The policy for these spaces; UserError if the action space is not supported."""
     actions = require_actions(action_space)
     if isinstance(actions, gymnasium.spaces.Discrete):
         return CategoricalPolicy(observation_space, actions, config, generator)

@@ -35,12 +35,12 @@ def push_forward(
                 flat = isinstance(layer, FlatImages)
                 tangent = layer(tangent) if flat else tangent * _slope(layer, y)
         x = y
-    assert tangent is not None, "a net without weights"
+    assert tangent is not None, "a network without weights"
     return x, tangent
 
 
 def _affine(layer: nn.Linear | nn.Conv2d, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """What the layer makes of x with other weights."""
+    """The output of the layer for x with other weights."""
     if isinstance(layer, nn.Linear):
         return functional.linear(x, weight, bias)
     return functional.conv2d(x, weight, bias, layer.stride, layer.padding)

@@ -1,4 +1,4 @@
-"""Actions as the vectors that networks read."""
+"""Actions as vectors for networks."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from emi.spaces import UnitRange, require_actions
 class ActionVectors(nn.Module):
     """[n, *action] in the units of `space` to floats [n, `size`].
 
-    Continuous actions are brought to [−1, 1] by the bounds of the space and clipped there, without
-    bounds they pass as they are; discrete ones become one-hot.
+    Continuous actions are scaled to [−1, 1] by the bounds of the space and clipped; entries without
+    bounds are not changed. Discrete actions become one-hot vectors.
     """
 
     centre: Tensor
@@ -32,10 +32,10 @@ class ActionVectors(nn.Module):
             self.size, self.start = int(space.n), int(space.start)
             return
         self.size, unit = math.prod(space.shape), UnitRange.of(space)
-        # `half` is the name of a method of modules.
+        # Not `half`: modules have a method of that name.
         for name, array in (
             ("centre", unit.centre),
-            ("scale", np.where(unit.half > 0, unit.half, np.float32(1))),  # 0: always centre
+            ("scale", np.where(unit.half > 0, unit.half, np.float32(1))),  # 0: one value
             ("limit", unit.limit),
         ):
             self.register_buffer(name, torch.from_numpy(array.reshape(-1)), persistent=False)

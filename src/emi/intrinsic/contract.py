@@ -1,8 +1,8 @@
-"""The contract of intrinsic rewards: what a method must have to work everywhere in emi.
+"""The contract of intrinsic rewards: what a method must define to work everywhere in emi.
 
 class MyMethod(IntrinsicReward):
     def __init__(self, observation_space, action_space, config=MyConfig(), seed=0): ...
-    def reward(self, batch): ...   # [n] bonuses, changes nothing
+    def reward(self, batch): ...   # returns bonuses [n], changes nothing
     def learn(self, batch): ...    # trains on the batch, returns scalars to log
 """
 
@@ -37,22 +37,22 @@ class IntrinsicReward(nn.Module, ABC):
     """
 
     learns_first: bool = False
-    """Is a batch scored by the model that was already trained on it?"""
+    """Whether a batch is scored after the model was trained on it."""
 
     @abstractmethod
     def reward(self, batch: Transitions) -> Tensor:
-        """Return finite bonuses [n]; pure: stores nothing, draws no random numbers."""
+        """Return finite bonuses [n]; stores nothing and draws no random numbers."""
 
     @abstractmethod
     def learn(self, batch: Transitions) -> dict[str, float]:
-        """Train on the batch; returns the scalars that the class documents."""
+        """Train on the batch; return the scalars that the class documents."""
 
     def score(self, batch: Transitions) -> tuple[Tensor, Finish]:
-        """Score a batch in the order that `learns_first` declares; [n] bonuses and `finish`.
+        """Score a batch in the order of `learns_first`; returns bonuses [n] and `finish`.
 
-        Calling `finish` trains on the batch, unless that was done already, and returns the scalars.
-        Nothing else depends on it before the next batch, so it may run in another thread. Override
-        this to share work between scoring and learning.
+        `finish` trains on the batch, unless that was done already, and returns the scalars. It must
+        be called once, before the next batch, and may run in another thread. Override this method
+        to share computation between scoring and learning.
         """
         if self.learns_first:
             scalars = self.learn(batch)
@@ -67,7 +67,7 @@ class IntrinsicReward(nn.Module, ABC):
 
 
 def score_and_learn(method: IntrinsicReward, batch: Transitions) -> tuple[Tensor, dict[str, float]]:
-    """Score a batch and train on it, in the method's order; returns [n] bonuses and scalars."""
+    """Score a batch and train on it, in the order of the method; returns [n] and scalars."""
     bonus, finish = method.score(batch)
     return bonus, finish()
 
@@ -77,7 +77,7 @@ Factory = Callable[..., IntrinsicReward]
 
 
 class Method(NamedTuple):
-    """A method that can be built: what builds it, and its default settings."""
+    """What builds a method, and its settings."""
 
     factory: Factory | None  # None: no bonus
     config: Any  # a frozen dataclass, or None if the method has no settings

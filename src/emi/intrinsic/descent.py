@@ -1,4 +1,4 @@
-"""Gradient descent as a part of a method: Adam, the generator, and their place in checkpoints."""
+"""Gradient descent as a part of a method: Adam and a random generator, both in its state."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from emi.nets import load_optimizer
 
 
 class Descent(nn.Module):
-    """Adam over some parameters, and the generator that decides what it is fed.
+    """Adam over some parameters, and the generator that draws its minibatches.
 
-    A module without weights of its own, so that both travel in the method's `state_dict`.
+    A module without parameters, so that the states of both are in the method's `state_dict`.
     """
 
     def __init__(
@@ -27,22 +27,23 @@ class Descent(nn.Module):
     ) -> None:
         super().__init__()
         self.generator = generator
-        # The fused kernel does in one call what a step over thirty small tensors costs thirty for.
+        # One fused Adam call replaces thirty small ones.
         self.optimizer = torch.optim.Adam(parameters, lr=learning_rate, fused=True)
 
     def step(self, loss: Tensor) -> None:
+        """Compute the gradients of `loss` and step."""
         self.optimizer.zero_grad()
         loss.backward()
         self.optimizer.step()
 
     def update(self) -> None:
-        """Step by the gradients that are in place."""
+        """Step by the gradients that are in `.grad`."""
         adam_step(self.optimizer)
 
     def minibatches(self, n: int, size: int, epochs: int) -> Iterator[IntArray]:
-        """Rows of each minibatch: `epochs` shuffles of n, an incomplete last part left out.
+        """The rows of each minibatch: `epochs` permutations of n, in parts of `size`.
 
-        A batch smaller than a minibatch is one.
+        An incomplete last part is dropped. A batch smaller than `size` is one minibatch.
         """
         size = min(size, n)
         for _ in range(epochs):

@@ -1,9 +1,9 @@
-"""EX2: pay for states that a classifier easily tells apart from all states seen before.
+"""EX2: reward states that a classifier distinguishes easily from past states.
 
-A discriminator D(x*, x) is asked whether x is the exemplar x* or a state from the past. Where the
-past is dense, even the exemplar itself looks like the past and D(x*, x*) is low; its odds are the
-density of the past, without a model that generates states. Noise in the codes that D compares,
-paid for in information, decides how near two states must be to be taken for one.
+A discriminator D(x*, x) estimates the probability that x is the exemplar x* and not a past state.
+Where past states are dense, even the exemplar looks like one of them and D(x*, x*) is low. Its odds
+give the density of past states at x*, without a generative model. D compares noisy codes of both
+states; a KL penalty on the codes decides how close two states must be to count as the same.
 
 Fu, Co-Reyes, Levine: EX2: Exploration with Exemplar Models for Deep Reinforcement Learning,
 NIPS 2017 (the amortised model: one discriminator for all exemplars).
@@ -46,7 +46,7 @@ class EX2Config:
     """Settings of `emi.EX2`."""
 
     bonus: Bonus = "neg_log_density"
-    """what is paid: −log p (original code, MuJoCo), or 1/√p (original code, Atari)"""
+    """the bonus: −log p (original code, MuJoCo), or 1/√p (original code, Atari)"""
     use_actions: bool = False
     """density of (s, a) instead of s, for vectors (original code: SparseHalfCheetah only)"""
     kl_weight: NotNegativeFloat = 0.1
@@ -58,20 +58,20 @@ class EX2Config:
     updates: PositiveInt = 2_000
     """gradient steps per batch (original code: 2000 SparseHalfCheetah; 1000 elsewhere)"""
     first_updates: PositiveInt = 5_000
-    """gradient steps on the first batch that is learnt (original code)"""
+    """gradient steps on the first batch with training (original code)"""
     minibatch: PositiveInt = 128
-    """exemplars per gradient step, and as many states of the past (original code)"""
+    """exemplars per gradient step, and as many past states (original code)"""
     replay_size: PositiveInt = 250_000
-    """states of the past, the newest (original code: 250k; SwimmerGather 500k, images 60k)"""
+    """past states kept, the newest (original code: 250k; SwimmerGather 500k, images 60k)"""
     min_replay: PositiveInt = 10_000
-    """of these needed to learn and to pay (original code: 10k; images 1k)"""
+    """past states needed before training and a bonus (original code: 10k; images 1k)"""
     learning_rate: PositiveFloat = 1e-4
     """Adam step size (original code)"""
 
 
 CONVOLUTIONS = (Conv(16, 4, 2, padding=3), Conv(8, 4, 2, padding=3))  # "full" padding
-STEPS = 64  # gradient steps whose rows and noise are drawn at once
-MAX_LOGIT = math.log((1 - 1e-5) / 1e-5)  # D is held in [1e-5, 1 − 1e-5]
+STEPS = 64  # gradient steps for which rows and noise are drawn together
+MAX_LOGIT = math.log((1 - 1e-5) / 1e-5)  # D is clipped to [1e-5, 1 − 1e-5]
 
 
 def exemplar_logit(D: Discriminator, x: Tensor) -> Tensor:
@@ -80,7 +80,7 @@ def exemplar_logit(D: Discriminator, x: Tensor) -> Tensor:
 
 
 def novelty(logit: Tensor, bonus: Bonus) -> Tensor:
-    """−log p or 1/√p, where p = (1 − D) / D is the density of the past at x; [n] to [n]."""
+    """−log p or 1/√p, where p = (1 − D) / D is the density of past states at x; [n] to [n]."""
     minus_log_p = logit.clamp(-MAX_LOGIT, MAX_LOGIT)
     match bonus:
         case "neg_log_density":
@@ -90,12 +90,12 @@ def novelty(logit: Tensor, bonus: Bonus) -> Tensor:
 
 
 class EX2(IntrinsicReward):
-    """The discriminator, and the states of the past that it is taught to tell from new ones.
+    """The discriminator, and the past states that it is trained to distinguish from new ones.
 
     Scalars of `learn`, means over its gradient steps: `ex2/loss` (BCE + kl_weight · KL),
-    `ex2/bce`, `ex2/kl` and `ex2/accuracy` (share of pairs told right, with noise; one half is
-    chance); all are 0 as long as nothing is learnt. `ex2/replay`: states of the past that are
-    held, the batch included.
+    `ex2/bce`, `ex2/kl` and `ex2/accuracy` (share of pairs classified correctly, with noise; one
+    half is chance). They are 0 before the first training. `ex2/replay`: past states kept, the
+    batch included.
     """
 
     learns_first = True  # a batch is scored by the discriminator that was just trained on it
@@ -126,7 +126,7 @@ class EX2(IntrinsicReward):
             nets, sizes = [net for net, _ in both], [both[0][1]]
         else:
             sizes = [shape[0] + (self.actions.size if config.use_actions else 0), h, h]
-        self.convolutions = nn.ModuleList(nets)  # the encoders' first layers, for images
+        self.convolutions = nn.ModuleList(nets)  # the first layers of the encoders, for images
         self.shapes = layer_shapes(sizes, h, config.features)
         self.weights = nn.Parameter(torch.zeros(sum(k * (i + 1) * o for k, i, o in self.shapes)))
         with torch.no_grad():
@@ -138,7 +138,7 @@ class EX2(IntrinsicReward):
         self.descent = Descent(self.parameters(), config.learning_rate, rng)
 
     def rows(self, obs: Tensor, action: Tensor) -> Tensor:
-        """What is compared and kept: [n, inputs] floats, or newest frames [n, C, H, W], uint8."""
+        """What is compared and stored: floats [n, inputs], or newest frames [n, C, H, W], uint8."""
         if isinstance(self.entries, Pixels):
             return self.entries.frames(obs).contiguous()
         rows = self.entries(obs)
@@ -156,7 +156,7 @@ class EX2(IntrinsicReward):
         return in_pieces(score, self.device, obs, action)
 
     def reward(self, batch: Transitions) -> Tensor:
-        """The novelty of s (and a) less its median over the batch; 0 until the past is known."""
+        """Novelty of s (and a) minus its median over the batch; 0 before `min_replay` states."""
         if len(self.pool) < self.config.min_replay:
             return torch.zeros(len(batch), device=self.device)
         bonus = novelty(self.logit(batch.obs, batch.action), self.config.bonus)
@@ -167,7 +167,7 @@ class EX2(IntrinsicReward):
         if len(self.pool) >= self.config.min_replay:
             bce, kl, accuracy = self._fit(batch)
             self.trained.fill_(True)
-        # Only now: what is called the past must be older than the batch.
+        # After training: past states must be older than the batch.
         for obs, action in pieces(batch.obs, batch.action, device=self.device):
             self.pool.add(self.rows(obs, action))
         return {
@@ -180,7 +180,7 @@ class EX2(IntrinsicReward):
 
     @torch.no_grad()
     def _fit(self, batch: Transitions) -> tuple[float, float, float]:
-        """The gradient steps of one batch; returns the means of BCE, KL and accuracy."""
+        """Train on one batch; returns the means of BCE, KL and accuracy."""
         config, logits, kls = self.config, [], []
         self.weights.grad = torch.zeros_like(self.weights)
         D = Discriminator.of(self.weights.detach(), self.shapes)
@@ -201,7 +201,7 @@ class EX2(IntrinsicReward):
     def _backward_images(
         self, D: Discriminator, grad: Discriminator, rows: Tensor, noise: Tensor
     ) -> Step:
-        """As `backward`, and on into the convolutions; an exemplar passes them once."""
+        """`backward` including the convolutions; an exemplar passes through them once."""
         first, second = self.convolutions
         with torch.enable_grad():
             exemplars = first(rows[0, : self.config.minibatch])
@@ -212,7 +212,7 @@ class EX2(IntrinsicReward):
         return step
 
     def _draws(self, batch: Transitions) -> Iterator[tuple[Tensor, Tensor]]:
-        """For each gradient step, rows as `backward` takes them, [2, 2B, ...], and the noise."""
+        """For each gradient step, the rows [2, 2B, ...] and the noise for `backward`."""
         config, rng = self.config, self.descent.generator
         left, B = config.updates if self.trained else config.first_updates, config.minibatch
         while left > 0:

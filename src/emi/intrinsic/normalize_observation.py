@@ -1,4 +1,4 @@
-"""A method that reads observations in units of their standard deviation."""
+"""A method that reads normalised observations."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ CONSTANT = 1e-8  # an entry with a smaller standard deviation is constant: centr
 
 
 class NormalizeObservation(IntrinsicReward):
-    """`method` on (s − mean) / standard deviation, entry by entry, over all states s seen so far.
+    """`method` on (s − mean) / standard deviation, per entry, over all states s seen so far.
 
-    For vectors whose entries differ in size: next to a position of 1, a speed of at most 0.07 is
-    nearly invisible to a network, and so to a bonus. RND normalises by itself. A batch is scored
-    with the moments of the batches learnt before it, the very first with its own.
+    Use it for vectors whose entries differ in scale: compared with a position of 1, a speed of at
+    most 0.07 has almost no effect on a network, and so on the bonus. RND normalises by itself. A
+    batch is scored with the moments of the batches before it, the first batch with its own.
 
     Scalars of `learn`: those of the method.
     """
@@ -32,7 +32,7 @@ class NormalizeObservation(IntrinsicReward):
         self.observed = RunningMoments(box.shape)
 
     def _normalized(self, batch: Transitions) -> Transitions:
-        """The batch as the method reads it."""
+        """The batch with normalised observations."""
         moments: Moments | RunningMoments = self.observed
         if self.observed.count == 0:
             moments = Moments.of(self._rows(batch.obs))
@@ -63,7 +63,7 @@ class NormalizeObservation(IntrinsicReward):
         return self.method.learn(self._normalized(batch))
 
     def score(self, batch: Transitions) -> tuple[Tensor, Finish]:
-        """Scores and trains in the order of the method; a method that learns first does both."""
+        """Score in the order of the method; a method that learns first uses its own `score`."""
         if not self.learns_first:
             return super().score(batch)
         self.observed.update(self._rows(batch.obs))

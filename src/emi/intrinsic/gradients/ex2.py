@@ -16,17 +16,17 @@ _MINUS_ONE = torch.tensor(-1.0)
 
 
 class Dense(NamedTuple):
-    """k layers x W + b side by side, or their gradient."""
+    """k parallel layers x W + b, or their gradient."""
 
     W: Tensor  # [k, inputs, outputs]
     b: Tensor  # [k, 1, outputs]
 
 
 class Discriminator(NamedTuple):
-    """Views of one vector that holds all weights: Adam on one tensor is cheap.
+    """The layers of the discriminator, as views of one vector.
 
-    The exemplar and the other state have an encoder each, k = 2. It ends in a branch for the mean
-    and one for log σ², hence k = 4: both means, then both log σ².
+    The exemplar and the other state have an encoder each, k = 2. Each encoder ends in one branch
+    for the mean and one for log σ², hence k = 4: both means, then both log σ².
     """
 
     trunk: list[Dense]
@@ -37,28 +37,29 @@ class Discriminator(NamedTuple):
 
     @classmethod
     def of(cls, vector: Tensor, shapes: Sequence[tuple[int, int, int]]) -> Discriminator:
+        """Views of `vector`, for the `shapes` that `layer_shapes` gives."""
         parts = iter(vector.split([n for k, i, o in shapes for n in (k * i * o, k * o)]))
         layers = [Dense(next(parts).view(k, i, o), next(parts).view(k, 1, o)) for k, i, o in shapes]
         return cls(layers[:-4], *layers[-4:])
 
 
 def layer_shapes(sizes: Sequence[int], h: int, f: int) -> list[tuple[int, int, int]]:
-    """(k, inputs, outputs) of all layers; `sizes` are those of the trunk, its inputs first."""
+    """(k, inputs, outputs) of all layers; `sizes` are those of the trunk, with its inputs."""
     trunk = [(2, *pair) for pair in pairwise(sizes)]
     return [*trunk, (4, sizes[-1], h), (4, h, f), (1, 2 * f, h), (1, h, 1)]
 
 
 def tanh_layer(x: Tensor, layer: Dense) -> Tensor:
-    """tanh(x W + b), as 2 σ(2u) − 1: on many CPUs `sigmoid` is several times as fast as `tanh`."""
+    """tanh(x W + b) as 2 σ(2u) − 1: on many CPUs `sigmoid` is several times as fast as `tanh`."""
     a = torch.baddbmm(layer.b, x, layer.W, beta=2, alpha=2).sigmoid_()
     return torch.add(_MINUS_ONE, a, alpha=2, out=a)
 
 
 class Encoded(NamedTuple):
-    """All activations of the encoders, and what they make."""
+    """All activations of the encoders, and the codes."""
 
     trunk: list[Tensor]  # [2, n, ·] each, the inputs first
-    fork: Tensor  # [4, n, ·], the last of these, once for each branch
+    fork: Tensor  # [4, n, ·], the last of the trunk, once per branch
     branch: Tensor  # [4, n, h]
     code: Tensor  # [2, 2, n, f]: μ of both, then log σ² of both
 
@@ -75,14 +76,14 @@ def encode(D: Discriminator, x: Tensor) -> Encoded:
 
 
 def compare(D: Discriminator, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Codes [2, n, f] to the same side by side, the hidden layer, and the logit of D; [1, n, ·]."""
+    """Codes [2, n, f] to both codes joined, the hidden layer and the logit of D; [1, n, ·]."""
     z = torch.cat([z[:1], z[1:]], dim=2)
     hidden = tanh_layer(z, D.hidden)
     return z, hidden, torch.baddbmm(D.logit.b, hidden, D.logit.W)
 
 
 def backward_dense(grad: Dense, x: Tensor, d: Tensor) -> None:
-    """Write the gradient of layers with the inputs x, given that of their outputs, d."""
+    """Write the gradient of layers with inputs x, given the gradient d of their outputs."""
     torch.bmm(x.mT, d, out=grad.W)
     torch.sum(d, 1, keepdim=True, out=grad.b)
 
@@ -93,7 +94,7 @@ def backward_tanh(d: Tensor, a: Tensor) -> Tensor:
 
 
 class Step(NamedTuple):
-    """What one gradient step saw, and the way on into what feeds the encoders."""
+    """The results of one gradient step, and the gradient of its inputs."""
 
     logit: Tensor  # [2B]
     kl: Tensor  # [], mean over the pairs of KL(q(z|x) ‖ N(0, I)), summed over both codes
@@ -103,10 +104,10 @@ class Step(NamedTuple):
 def backward(
     D: Discriminator, grad: Discriminator, x: Tensor, noise: Tensor, kl_weight: float
 ) -> Step:
-    """Write the gradient of BCE + kl_weight · KL; by hand, autograd takes twice as long.
+    """Write the gradient of BCE + kl_weight · KL to `grad`.
 
-    `x` [2, 2B, inputs]: the exemplars, twice, and beside them the same again, then the past.
-    `noise` [2, 2B, f].
+    `x` is [2, 2B, inputs]: x[0] holds the B exemplars twice, x[1] the exemplars and then B past
+    states. `noise` is [2, 2B, f].
     """
     n, weight = x.shape[1], kl_weight / x.shape[1]
     trunk, fork, branch, code = encode(D, x)

@@ -15,9 +15,9 @@ from torch.nn.functional import softplus
 
 
 class Pass(NamedTuple):
-    """One layer in a pass over n rows, with a = m + √v ε: L's gradient is read off it."""
+    """One layer in a pass over n rows, with a = m + √v ε: all that the gradient of L needs."""
 
-    x: Tensor  # [n, in + 1], what came in and a 1 for the bias
+    x: Tensor  # [n, in + 1], the inputs and a 1 for the bias
     squares: Tensor  # [n, in + 1], x²
     v: Tensor  # [n, out], variance of a: x² σ²
     delta: Tensor  # [n, out], δ = ∂L/∂m
@@ -25,7 +25,7 @@ class Pass(NamedTuple):
 
 
 def matrices(flat: Tensor, sizes: Sequence[int]) -> list[Tensor]:
-    """One number per weight, [P], as the layers' [in + 1, out], the biases last; views."""
+    """Views of [P], one number per weight, as [in + 1, out] per layer; biases are the last row."""
     shapes = [(i + 1, o) for i, o in pairwise(sizes)]
     parts = flat.split([rows * columns for rows, columns in shapes])
     return [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]
@@ -39,11 +39,12 @@ def passes(
     y: Tensor,
     precision: float,
 ) -> tuple[Tensor, list[Pass]]:
-    """Prediction error [n, out], and forward and backward pass of L = ½ precision ‖error‖².
+    """Prediction error [n, out], and the forward and backward pass of L = ½ precision ‖error‖².
 
-    Each layer's sum is sampled in place of its weights (local reparameterisation): a = m + √v ε
-    with m = x μ, v = x² σ². `mu` and `variance` are by layer, [in + 1, out], and so is `noise`, ε:
-    [n, out], or [1, out] for all rows the same. `x` is [n, in + 1], a 1 at the end, `y` [n, out].
+    The sum of each layer is sampled instead of its weights (local reparameterisation):
+    a = m + √v ε with m = x μ and v = x² σ². `mu` and `variance` are [in + 1, out] per layer;
+    `noise`, ε, is [n, out] per layer, or [1, out] if all rows share it. `x` is [n, in + 1] with a
+    1 at the end, `y` is [n, out].
     """
     forward: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
     a = x
@@ -52,9 +53,9 @@ def passes(
             x = torch.cat([a.relu(), x[:, -1:]], 1)
         squares = x * x
         v = squares @ V
-        deviation = v.sqrt()
-        a = torch.addcmul(x @ M, deviation, epsilon)
-        forward.append((x, squares, v, epsilon / deviation))
+        std = v.sqrt()
+        a = torch.addcmul(x @ M, std, epsilon)
+        forward.append((x, squares, v, epsilon / std))
     error = a - y
     delta, layers = error * precision, []
     for k, (x, squares, v, ratio) in reversed(list(enumerate(forward))):
