@@ -73,6 +73,8 @@ def cost_of_runs(env: str, method: str, threads: int, roots: list[Path]) -> Cost
     """The cost from finished runs below `roots` with as many threads; None if there is none."""
     from emi import preset
 
+    if not roots:
+        return None
     seconds = [
         step
         for run in _runs_below(tuple(roots))

@@ -1,6 +1,6 @@
-"""A world whose observation says where it is: (episode, t), in all three autoreset modes.
+"""An environment whose observation is (episode, t), in all three autoreset modes.
 
-Any triple that mixes episodes or skips a step can be read off the numbers.
+A transition that mixes episodes or skips a step is visible in the numbers.
 """
 
 from __future__ import annotations

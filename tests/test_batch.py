@@ -1,4 +1,4 @@
-"""The shared vocabulary refuses mixed-up axes and gathers rows lazily."""
+"""The shared types: they reject mixed-up axes, gather rows lazily and convert in one gather."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def rollout(**changes: np.ndarray) -> Rollout:
     return Rollout(**(fields | changes))  # type: ignore[arg-type]
 
 
-def test_a_transposed_grid_is_refused() -> None:
+def test_a_transposed_grid_is_rejected() -> None:
     with pytest.raises(ValueError, match=r"reward must have the axes \[time, env\]"):
         rollout(reward=np.zeros((2, 3)))
     with pytest.raises(ValueError, match="action must begin with"):
@@ -175,8 +175,8 @@ def test_unit_range() -> None:
     assert unit.limit.tolist() == [1, np.inf, np.inf]
 
 
-def test_bounds_that_no_action_can_be_measured_by() -> None:
-    """A single value, and the largest numbers there are, which stand for no bounds."""
+def test_bounds_that_cannot_scale_actions() -> None:
+    """A single possible value; and the largest floats, which mean no bounds."""
     most = np.finfo(np.float32).max
     for dtype in (np.float32, np.float64):
         low, high = np.array([2.0, -most, -1.0], dtype), np.array([2.0, most, most], dtype)

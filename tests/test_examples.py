@@ -40,10 +40,10 @@ def test_each_has_a_number_and_a_test() -> None:
     assert [path.stem for path in EXAMPLES] == list(SHORT)
 
 
-def run(*words: str) -> str:
+def run(*arguments: str) -> str:
     """The output of Python in the examples folder; warnings are errors."""
     done = subprocess.run(
-        [sys.executable, "-W", "error", *words], capture_output=True, text=True, cwd=FOLDER
+        [sys.executable, "-W", "error", *arguments], capture_output=True, text=True, cwd=FOLDER
     )
     assert done.returncode == 0, done.stderr
     return done.stdout + done.stderr
@@ -51,8 +51,8 @@ def run(*words: str) -> str:
 
 @pytest.mark.parametrize("name", SHORT)
 def test_an_example(name: str) -> None:
-    words, line = SHORT[name]
-    out = run(f"{name}.py", *words)
+    arguments, line = SHORT[name]
+    out = run(f"{name}.py", *arguments)
     assert re.search(line, out), out
 
 

@@ -19,7 +19,7 @@ def generator() -> torch.Generator:
     return torch.Generator().manual_seed(0)
 
 
-def test_mlp_has_the_layers_asked_for() -> None:
+def test_the_layers_of_an_mlp() -> None:
     net = mlp([3, 5, 2], "tanh", generator())
     assert [type(layer).__name__ for layer in net] == ["Linear", "Tanh", "Linear"]
     net = mlp([3, 5, 2], "relu", generator(), activate_last=True)
@@ -80,8 +80,8 @@ def test_what_an_image_is() -> None:
     assert not is_image(Discrete(3))
 
 
-def test_adam_goes_on_as_before_when_its_state_has_lost_its_strides() -> None:
-    """A checkpoint keeps values only; fused Adam walks memory, which here is channels_last."""
+def test_adam_continues_unchanged_from_a_state_without_strides() -> None:
+    """A checkpoint stores values only; fused Adam walks through memory, here channels_last."""
 
     def learner() -> tuple[nn.Module, torch.optim.Optimizer]:
         net, _ = trunk(Box(0, 255, (3, 20, 20), np.uint8), (), "relu", generator())

@@ -1,4 +1,4 @@
-"""Traps that other libraries of intrinsic rewards fell into, and that no other test here watches.
+"""Defects found in other libraries of intrinsic rewards that no other test here covers.
 
 Moments of one row, losses that broadcast, filters along the wrong axis and bonuses that miss the
 advantages are in the tests of the methods, the adapters and the trainer.
@@ -82,7 +82,7 @@ def test_a_batch_of_one_transition_many_times_is_finite(name: str) -> None:
 
 
 class Nothing(emi.IntrinsicReward):
-    """Never pays."""
+    """A bonus of 0."""
 
     def reward(self, batch: Transitions) -> Tensor:
         return torch.zeros(len(batch))
@@ -100,12 +100,12 @@ def test_a_bonus_that_was_always_zero_is_scaled_to_zero() -> None:
 
 
 def test_scaling_keeps_the_decline_of_a_bonus() -> None:
-    """To divide each batch by its own largest bonus would pay the well known for ever."""
+    """Dividing each batch by its own largest bonus would reward well-known states for ever."""
     config = emi.RNDConfig(features=16, hidden=(16,), learning_rate=1e-2)
     scaled = emi.NormalizeReward(emi.RND(OBSERVATIONS, ACTIONS, config))
     batch = batch_of(OBSERVATIONS, 64)
-    paid = [emi.score_and_learn(scaled, batch)[0].mean().item() for _ in range(20)]
-    assert paid[-1] < 0.1 * paid[0]
+    means = [emi.score_and_learn(scaled, batch)[0].mean().item() for _ in range(20)]
+    assert means[-1] < 0.1 * means[0]
 
 
 def weights_within(thing: Any, seen: set[int] | None = None) -> Iterator[int]:
@@ -152,16 +152,16 @@ def test_every_weight_learns(name: str) -> None:
 
 
 class Untouched(OracleVectorEnv):
-    """Counts how often it is asked for anything."""
+    """Counts its resets and steps."""
 
-    asked = 0
+    calls = 0
 
     def reset(self, **kw: Any) -> Any:
-        self.asked += 1
+        self.calls += 1
         return super().reset(**kw)
 
     def step(self, actions: Any) -> Any:
-        self.asked += 1
+        self.calls += 1
         return super().step(actions)
 
 
@@ -173,7 +173,7 @@ def test_building_takes_no_step_and_draws_nothing() -> None:
         method = make(envs.single_observation_space, envs.single_action_space)
         IntrinsicRewardVectorWrapper(envs, method, 1.0, learn_every=8)
         IntrinsicRewardCallback(method, 1.0)
-    assert envs.asked == 0
+    assert envs.calls == 0
     assert torch.equal(before[0], torch.get_rng_state())
     assert before[1] == np.random.get_state()[1].tolist()  # noqa: NPY002
 
@@ -217,16 +217,14 @@ class Bandit(gymnasium.Env):
 
 
 class SecondArm(Nothing):
-    """Pays the action that the environment does not reward."""
+    """The action, which the environment does not reward, is the bonus."""
 
     def reward(self, batch: Transitions) -> Tensor:
         return torch.as_tensor(np.asarray(batch.action)).flatten().float()
 
 
 @pytest.mark.parametrize(("eta", "least", "most"), [(1.0, 0.9, 1.0), (0.0, 0.3, 0.7)])
-def test_a_policy_that_is_paid_by_the_bonus_alone_learns(
-    eta: float, least: float, most: float
-) -> None:
+def test_a_policy_learns_from_the_bonus_alone(eta: float, least: float, most: float) -> None:
     """Added after the advantages, a bonus would leave both policies the same."""
     envs = DummyVecEnv([Bandit] * 4)
     nets = {"net_arch": [8]}

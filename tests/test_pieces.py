@@ -1,4 +1,4 @@
-"""Pieces: few rows of large ones, many of small ones, and the columns side by side."""
+"""Pieces of batches: their sizes, and that the columns have the same rows."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def test_columns_are_cut_at_the_same_rows(monkeypatch: pytest.MonkeyPatch) -> No
     assert torch.equal(torch.cat([b for _, b in parts]), narrow)
 
 
-def test_a_row_larger_than_a_piece_is_a_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_row_larger_than_a_piece_is_one_piece(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("emi.batch.PIECE_ENTRIES", 3)
     assert [len(part) for (part,) in pieces(np.zeros((2, 4)), device="cpu")] == [1, 1]
 
 
-def test_small_rows_come_by_the_thousand_and_stacks_of_frames_by_the_hundred() -> None:
+def test_the_sizes_of_pieces() -> None:
     (vectors,) = next(pieces(np.zeros((10_000, 20)), device="cpu"))
     assert len(vectors) == 8_192
     stacks = Rows(np.zeros((1, 4, 52, 52), np.uint8), np.zeros(1_000, np.int64))

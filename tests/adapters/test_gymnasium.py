@@ -1,6 +1,6 @@
-"""The wrapper for Gymnasium's vector environments: whose transitions, what is paid, what goes on.
+"""The wrapper for Gymnasium's vector environments: transitions, rewards, state.
 
-The oracle's observation is (episode, t), so every row that is scored or learnt can be read off.
+The oracle's observation is (episode, t), so that every scored or learnt row can be identified.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "adapters" / "gymnasium.md"
 
 
 class Recording(IntrinsicReward):
-    """Pays the same for all; keeps what it scored and what it learnt, in the order of the calls."""
+    """A constant bonus; keeps the batches that it scored and learnt, and the order of the calls."""
 
     def __init__(self, bonus: float = 1.0) -> None:
         super().__init__()
@@ -73,12 +73,12 @@ def wrapped(
     pretrained: bool = True,
     **kw: Any,
 ) -> IntrinsicRewardVectorWrapper:
-    """It pays from the first step, unless a test asks for the time before the first learning."""
+    """A wrapper that adds a bonus from the first step, unless `pretrained` is False."""
     return IntrinsicRewardVectorWrapper(envs, method, eta, learn_every, pretrained=pretrained, **kw)
 
 
 def advance(envs: Any, actions: np.ndarray) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-    """A step, and the reset that is the caller's where nobody else does it."""
+    """A step, and with DISABLED the reset that the caller must do."""
     step = envs.step(actions)
     ended = step[2] | step[3]
     if envs.metadata["autoreset_mode"] is DISABLED and ended.any():
@@ -122,7 +122,7 @@ def test_every_transition_is_scored_and_learnt_once_and_none_crosses_an_episode(
 
 @MODES
 @pytest.mark.parametrize("intrinsic_only", [False, True])
-def test_a_known_bonus_gives_known_rewards(mode: AutoresetMode, intrinsic_only: bool) -> None:
+def test_rewards_of_a_constant_bonus_by_hand(mode: AutoresetMode, intrinsic_only: bool) -> None:
     n, bare = 3, OracleVectorEnv(3, mode)
     envs = wrapped(
         OracleVectorEnv(n, mode), Recording(bonus=2.0), 0.25, intrinsic_only=intrinsic_only
@@ -133,33 +133,33 @@ def test_a_known_bonus_gives_known_rewards(mode: AutoresetMode, intrinsic_only: 
     for _ in range(200):
         real = ~bare.pending
         resets += int((~real).sum())
-        plain, paid = (advance(e, np.zeros(n, np.int64)) for e in (bare, envs))
+        plain, ours = (advance(e, np.zeros(n, np.int64)) for e in (bare, envs))
         base = np.zeros(n) if intrinsic_only else plain[1]
-        np.testing.assert_array_equal(paid[1], base + 0.5 * real)
-        info = paid[4]
+        np.testing.assert_array_equal(ours[1], base + 0.5 * real)
+        info = ours[4]
         np.testing.assert_array_equal(info["reward_env"], plain[1])
         np.testing.assert_array_equal(info["bonus"], 2.0 * real)
         np.testing.assert_array_equal(info["_bonus"], real)
         assert info["_reward_env"].all()
-        assert info["bonus"].dtype == info["reward_env"].dtype == paid[1].dtype == np.float64
+        assert info["bonus"].dtype == info["reward_env"].dtype == ours[1].dtype == np.float64
         for k in (0, 2, 3):
-            np.testing.assert_array_equal(paid[k], plain[k])
+            np.testing.assert_array_equal(ours[k], plain[k])
         assert set(info) == {*plain[4], "bonus", "_bonus", "reward_env", "_reward_env"}
     assert (resets > 20) == (mode is NEXT)
 
 
 @MODES
-def test_a_method_that_has_learnt_nothing_is_not_asked(mode: AutoresetMode) -> None:
+def test_nothing_is_added_before_the_first_training(mode: AutoresetMode) -> None:
     method, bare = Recording(bonus=2.0), OracleVectorEnv(3, mode)
     envs = wrapped(OracleVectorEnv(3, mode), method, 0.25, learn_every=4, pretrained=False)
     envs.reset(seed=1)
     bare.reset(seed=1)
     for k in range(12):
-        pays = ~bare.pending & (k >= 4)
-        plain, paid = (advance(e, np.zeros(3, np.int64)) for e in (bare, envs))
-        np.testing.assert_array_equal(paid[1], plain[1] + 0.5 * pays)
-        np.testing.assert_array_equal(paid[4]["bonus"], 2.0 * pays)
-        np.testing.assert_array_equal(paid[4]["_bonus"], pays)
+        added = ~bare.pending & (k >= 4)
+        plain, ours = (advance(e, np.zeros(3, np.int64)) for e in (bare, envs))
+        np.testing.assert_array_equal(ours[1], plain[1] + 0.5 * added)
+        np.testing.assert_array_equal(ours[4]["bonus"], 2.0 * added)
+        np.testing.assert_array_equal(ours[4]["_bonus"], added)
     assert method.calls == ["learn", *(["score"] * 4 + ["learn"]) * 2]
 
 
@@ -182,7 +182,7 @@ def test_a_scaled_bonus_is_as_large_at_its_beginning_as_later(num_envs: int) -> 
 
 
 class MinusZero(OracleVectorEnv):
-    """Pays −0 and tiny numbers: the sum with 0 would change the first."""
+    """Rewards of −0 and tiny numbers: adding 0 would change the first."""
 
     def step(self, actions: Any) -> Any:
         obs, reward, *rest = super().step(actions)
@@ -195,8 +195,8 @@ def test_zero_coefficient_changes_no_bit(mode: AutoresetMode) -> None:
     envs = wrapped(inner, Recording(bonus=5.0), 0.0)
     assert bare.reset(seed=2)[0].tobytes() == envs.reset(seed=2)[0].tobytes()
     for _ in range(300):
-        plain, paid = (advance(e, np.ones(4, np.int64)) for e in (bare, envs))
-        assert [x.tobytes() for x in plain[:4]] == [x.tobytes() for x in paid[:4]]
+        plain, ours = (advance(e, np.ones(4, np.int64)) for e in (bare, envs))
+        assert [x.tobytes() for x in plain[:4]] == [x.tobytes() for x in ours[:4]]
 
 
 @pytest.mark.parametrize(("mode", "rows"), [(SAME, 15), (DISABLED, 15), (NEXT, None)])
@@ -231,24 +231,24 @@ def test_steps_of_which_none_is_real_are_not_learnt() -> None:
 
 
 @pytest.mark.parametrize("mode", [SAME, NEXT])
-def test_a_schedule_is_asked_with_the_steps_before_this_one(mode: AutoresetMode) -> None:
-    asked: list[int] = []
+def test_a_schedule_is_called_with_the_steps_before_this_one(mode: AutoresetMode) -> None:
+    calls: list[int] = []
 
     def eta(steps: int) -> float:
-        asked.append(steps)
+        calls.append(steps)
         return linear_schedule(1.0, 0.0, steps=30)(steps)
 
     bare = OracleVectorEnv(3, mode)
     envs = wrapped(OracleVectorEnv(3, mode), Recording(), eta)
     envs.reset(seed=0)
     bare.reset(seed=0)
-    taken, asked[:] = 0, []
+    taken, calls[:] = 0, []
     for _ in range(15):
         real = ~bare.pending
-        plain, paid = (e.step(np.zeros(3, np.int64)) for e in (bare, envs))
+        plain, ours = (e.step(np.zeros(3, np.int64)) for e in (bare, envs))
         added = max(0.0, 1 - taken / 30)
-        np.testing.assert_allclose(paid[1], plain[1] + added * real, rtol=0, atol=1e-12)
-        assert asked[-1] == taken
+        np.testing.assert_allclose(ours[1], plain[1] + added * real, rtol=0, atol=1e-12)
+        assert calls[-1] == taken
         taken += int(real.sum())
     assert envs.steps == taken
     assert (taken == 45) == (mode is SAME)
@@ -270,8 +270,8 @@ class Still(VectorEnv):
         return np.ones((2, 3), np.float32), np.zeros(2), *np.zeros((2, 2), bool), {}
 
 
-def test_a_method_that_learns_first_pays_by_what_it_was_last_taught() -> None:
-    """1/√n with the n of the last learning, by hand; a state never counted is as one counted."""
+def test_a_method_that_learns_first_scores_as_of_its_last_training() -> None:
+    """1/√n with the n of the last training, by hand; a count of 0 is treated as 1."""
     still = Still()
     method = SimHash(still.single_observation_space, still.single_action_space)
     assert method.learns_first
@@ -375,7 +375,7 @@ def test_a_whole_reset_ends_the_episodes_and_keeps_what_is_not_learnt() -> None:
     assert column(method.learnt, "next_obs").tolist() == [[1, 1], [2, 1], [3, 1], [4, 1]]
 
 
-def test_a_reset_of_some_leaves_the_others_as_they_were() -> None:
+def test_a_partial_reset_leaves_the_others_unchanged() -> None:
     """Gymnasium's environments take the mask out of the options they are given."""
     space, method = OBSERVATIONS["vector"], Recording()
     makers = [lambda: Counter(2, space, Discrete(2))] * 2
@@ -391,7 +391,7 @@ def test_a_reset_of_some_leaves_the_others_as_they_were() -> None:
     assert column(method.learnt, "next_obs")[:, 0].tolist() == [11, 11, 12, 12, 21, 22, 21]
 
 
-def test_of_a_reset_of_some_only_these_observations_are_read() -> None:
+def test_a_partial_reset_reads_only_its_observations() -> None:
     class Blank(OracleVectorEnv):
         def reset(self, *, seed: Any = None, options: Any = None) -> Any:
             obs, info = super().reset(seed=seed, options=options)
@@ -428,23 +428,23 @@ def sum_of(space: Box, actions: gymnasium.Space, seed: int) -> Any:
 @pytest.mark.parametrize("make", [emi_of, sum_of])
 @pytest.mark.parametrize("reseeded", [False, True])
 @pytest.mark.parametrize("steps", [3, 18])
-def test_a_restored_trainer_goes_on_bit_by_bit(
+def test_a_restored_wrapper_continues_bit_for_bit(
     mode: AutoresetMode, make: Callable[..., Any], reseeded: bool, steps: int, tmp_path: Path
 ) -> None:
-    """From the middle of a batch, through a checkpoint's files, with environments set back."""
+    """From the middle of a batch, through checkpoint files, with restored environments."""
     inner = OracleVectorEnv(3, mode, mean_length=3.0)
     spaces = inner.single_observation_space, inner.single_action_space
     schedule = linear_schedule(1.0, 0.1, steps=100)
     ours = wrapped(inner, make(*spaces, 0), schedule, learn_every=7, pretrained=False)
     ours.reset(seed=0)
     actions = np.random.default_rng(0).integers(0, 2, (50, 3))
-    for action in actions[:steps]:  # not yet learnt; or learnt twice, and four steps more
+    for action in actions[:steps]:  # not yet trained; or trained twice, and four steps more
         advance(ours, action)
     if mode is NEXT and steps == 18:  # the hardest place: some environments are about to reset
         assert inner.pending.any()
     save(tmp_path, 1, {"wrapper": ours.state_dict()})
 
-    # Whatever the other was: one that pays, where this one does not yet, and the other way round.
+    # The other wrapper was in the opposite state: pretrained or not.
     theirs = wrapped(
         copy.deepcopy(inner), make(*spaces, 99), schedule, learn_every=7, pretrained=steps == 3
     )
@@ -484,8 +484,8 @@ def test_a_state_is_a_copy_and_counts_its_environments() -> None:
 
 
 @MODES
-def test_a_state_goes_back_to_where_it_was_taken(mode: AutoresetMode) -> None:
-    """The method has learnt on meanwhile: nothing of that may be left, nor be in the state."""
+def test_loading_a_state_restores_it(mode: AutoresetMode) -> None:
+    """Further training must not change the saved state, and loading must undo it."""
     inner = OracleVectorEnv(3, mode, mean_length=3.0)
     spaces = inner.single_observation_space, inner.single_action_space
     method = sum_of(*spaces, 0)
@@ -508,7 +508,7 @@ class OfTensors(OracleVectorEnv):
         return torch.as_tensor(obs), info
 
 
-def test_what_cannot_work_gets_a_sentence() -> None:
+def test_wrong_uses_raise_a_user_error() -> None:
     made = OracleVectorEnv(2, SAME)
     with pytest.raises(ValueError, match="learn_every must be 1 or more, got 0"):
         wrapped(made, Recording(), learn_every=0)
@@ -520,7 +520,9 @@ def test_what_cannot_work_gets_a_sentence() -> None:
         what = "observations" if "observation" in name else "actions"
         with pytest.raises(ValueError, match=f"{what} must be arrays"):
             wrapped(other, Recording())
-    with pytest.raises(UserError, match=r"NumPy arrays, got tensors: put wrappers such as NumpyToTorch around"):
+    with pytest.raises(
+        UserError, match=r"NumPy arrays, got tensors: put wrappers such as NumpyToTorch around"
+    ):
         wrapped(OfTensors(2, SAME), Recording()).reset()
     hidden = OracleVectorEnv(2, SAME)
     hidden.metadata = {}
@@ -528,7 +530,7 @@ def test_what_cannot_work_gets_a_sentence() -> None:
         wrapped(hidden, Recording())
 
 
-def test_a_lost_last_observation_is_not_passed_over() -> None:
+def test_a_missing_last_observation_raises() -> None:
     class Forgetful(OracleVectorEnv):
         def step(self, actions: Any) -> Any:
             return *super().step(actions)[:4], {}
@@ -540,7 +542,7 @@ def test_a_lost_last_observation_is_not_passed_over() -> None:
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_what_is_not_finite_stops_at_once(bad: float) -> None:
+def test_values_that_are_not_finite_raise(bad: float) -> None:
     envs = wrapped(OracleVectorEnv(2, SAME), Recording(bonus=bad))
     envs.reset(seed=0)
     with pytest.raises(NotFiniteError, match="bonus became"):

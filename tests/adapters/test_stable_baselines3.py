@@ -81,7 +81,7 @@ class ImageOracle(Oracle):
 
 
 class Recording(IntrinsicReward):
-    """Keeps every batch it is to learn from; pays the same for everything."""
+    """A constant bonus; keeps every batch that it is trained on."""
 
     def __init__(self, bonus: float = 0.0) -> None:
         super().__init__()
@@ -105,7 +105,7 @@ class Recording(IntrinsicReward):
 
 
 class ActionBonus(Recording):
-    """Pays the action: something for the policy to learn that the environment does not reward."""
+    """The bonus is the action, which the environment does not reward."""
 
     def reward(self, batch: Transitions) -> Tensor:
         return as_tensor(batch.action).float().reshape(len(batch), -1)[:, 0]
@@ -200,7 +200,7 @@ def check_oracle(method: Recording, envs: int, steps: int, ended: int) -> None:
 
 
 @pytest.mark.parametrize("kind", [DummyVecEnv, SubprocVecEnv], ids=["dummy", "subprocess"])
-def test_no_triple_crosses_an_episode_and_none_is_missing(kind: type[VecEnv]) -> None:
+def test_no_transition_crosses_an_episode_and_none_is_missing(kind: type[VecEnv]) -> None:
     envs, rollouts, n_steps, total = 50, 4, 500, 100_000
     env, method, probe = oracles(envs, end_chance=0.05, kind=kind), Recording(), Probe()
     model = ppo(env, n_steps, batch_size=n_steps * envs)
@@ -215,7 +215,7 @@ def test_no_triple_crosses_an_episode_and_none_is_missing(kind: type[VecEnv]) ->
     assert probe.ended - probe.truncated > 0.047 * total
 
 
-def test_training_goes_on_where_the_last_rollout_stopped() -> None:
+def test_training_continues_where_the_last_rollout_stopped() -> None:
     method, probe = Recording(), Probe()
     callbacks, model = [IntrinsicRewardCallback(method, 0.5), probe], ppo(oracles())
     model.learn(64, callback=callbacks)
@@ -332,7 +332,7 @@ def test_intrinsic_only_keeps_the_value_after_a_time_out() -> None:
 
 
 def test_vec_normalize_leaves_the_method_raw_observations(tmp_path: Path) -> None:
-    # What the policy sees is clipped at 0.5 deviations and cannot be made raw again.
+    # Observations are clipped at 0.5 standard deviations, which cannot be inverted.
     def normalized() -> VecNormalize:
         inner = [lambda n=n: Monitor(Oracle(n, THREE, 0.1)) for n in range(2)]
         return VecNormalize(DummyVecEnv(inner), clip_obs=0.5)
@@ -412,16 +412,16 @@ def test_actions_are_those_the_environment_got(squashed: bool) -> None:
 
 
 def test_eta_follows_the_steps_and_is_logged() -> None:
-    asked: list[int] = []
+    calls: list[int] = []
 
     def schedule(steps: int) -> float:
-        asked.append(steps)
+        calls.append(steps)
         return steps / 64
 
     env = DummyVecEnv([lambda n=n: Monitor(Oracle(n, THREE, 0.5, scale=0.0)) for n in range(2)])
     model = ppo(env)
     model.learn(128, callback=IntrinsicRewardCallback(Recording(3.0), schedule), log_interval=NEVER)
-    assert asked[-2:] == [64, 128]
+    assert calls[-2:] == [64, 128]
     logged = model.logger.name_to_value
     assert logged["intrinsic/eta"] == 2
     assert logged["intrinsic/bonus_mean"] == 3
@@ -444,7 +444,7 @@ def test_share_of_the_bonus() -> None:
 
 
 @pytest.mark.parametrize("kind", ["emi", "rnd"])
-def test_a_restored_method_goes_on_as_if_never_stopped(kind: str, tmp_path: Path) -> None:
+def test_a_restored_method_continues_as_if_never_stopped(kind: str, tmp_path: Path) -> None:
     def make() -> EMI | RND:
         spaces = Box(-np.inf, np.inf, (4,), np.float32), THREE
         if kind == "emi":
@@ -493,7 +493,9 @@ def test_files_that_are_not_of_this_method(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"holds the state of RND, not of EMI$"):
         IntrinsicRewardCallback(EMI(vectors, THREE), 0.1).load(path)
     wider = IntrinsicRewardCallback(RND(vectors, THREE, RNDConfig(features=16, hidden=(8,))), 0.1)
-    with pytest.raises(ValueError, match="is the state of RND with other spaces or another config: build"):
+    with pytest.raises(
+        ValueError, match="is the state of RND with other spaces or another config: build"
+    ):
         wider.load(path)
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(UserError, match="damaged or not a safetensors file"):
@@ -503,7 +505,7 @@ def test_files_that_are_not_of_this_method(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", [SAC, TD3, DQN], ids=lambda kind: kind.__name__)
-def test_off_policy_algorithms_are_told(kind: type[BaseAlgorithm]) -> None:
+def test_off_policy_algorithms_are_rejected(kind: type[BaseAlgorithm]) -> None:
     actions = THREE if kind is DQN else Box(-1, 1, (1,), np.float32)
     model = kind("MlpPolicy", oracles(1, actions), buffer_size=10, device="cpu")
     message = rf"supports PPO, A2C, .*; {kind.__name__}, which .* is not supported yet$"
@@ -511,7 +513,7 @@ def test_off_policy_algorithms_are_told(kind: type[BaseAlgorithm]) -> None:
         model.learn(10, callback=IntrinsicRewardCallback(Recording(), 0.1))
 
 
-def test_spaces_that_are_not_served() -> None:
+def test_spaces_that_are_not_supported() -> None:
     class Other(Oracle):
         def __init__(self, observation_space: gymnasium.Space, actions: gymnasium.Space) -> None:
             super().__init__(0, actions, 0.1)
@@ -553,7 +555,7 @@ def test_fewer_actions_than_the_environment_has() -> None:
         model.learn(32, callback=IntrinsicRewardCallback(method, 0.1))
 
 
-def test_what_cannot_be_served_is_said() -> None:
+def test_wrong_uses_raise_a_user_error() -> None:
     def learn(callback: BaseCallback, env: VecEnv | None = None, **settings: Any) -> None:
         ppo(env or oracles(2), **settings).learn(64, callback=callback)
 

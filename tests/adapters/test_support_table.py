@@ -1,4 +1,4 @@
-"""The table of docs/trainers.md: what has a mark is built and trained, what has none is refused."""
+"""The table of docs/trainers.md: every ✓ is built and trained, every – is rejected."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def in_sb3(kind: type[Any]) -> Callable[[Any, tuple[Box, gymnasium.Space]], floa
         envs = DummyVecEnv([lambda: Noise(*spaces)] * NUM_ENVS)
         try:
             model = kind(policy, envs, policy_kwargs=nets, seed=0, device="cpu", **settings)
-        except AssertionError as error:  # SB3's own word on action spaces
+        except AssertionError as error:  # SB3's own error about action spaces
             raise ValueError(str(error)) from None
         callback = IntrinsicRewardCallback(method, 1.0)
         model.learn(STEPS * NUM_ENVS, callback=callback, log_interval=10**6)

@@ -71,10 +71,10 @@ def test_the_three_ends(bootstrap: bool) -> None:
         terminated=[[0, 0, 0, 0], [1, 0, 1, 0], [0, 0, 0, 0]],
         truncated=[[0, 0, 0, 0], [0, 1, 1, 0], [0, 0, 0, 0]],
     )
-    asked: list[tuple[list[float], list[int]]] = []
+    calls: list[tuple[list[float], list[int]]] = []
 
     def predict(obs: Rows, clock: IntArray) -> FloatArray:
-        asked.append((obs[:][:, 0].tolist(), clock.tolist()))
+        calls.append((obs[:][:, 0].tolist(), clock.tolist()))
         return 1000.0 + obs[:][:, 0].astype(float)
 
     value = np.arange(12.0).reshape(3, 4)
@@ -85,7 +85,7 @@ def test_the_three_ends(bootstrap: bool) -> None:
         after, [[4, 5, 6, 7], [0, timeout, 0, 11], [1012, 1013, 1014, 1015]]
     )
     # Clocks of successors: one more than their step's, also beyond a time-out.
-    assert asked == [
+    assert calls == [
         ([17, 12, 13, 14, 15], [2, 1, 1, 1, 3]) if bootstrap else ([12, 13, 14, 15], [1, 1, 1, 3])
     ]
 

@@ -24,7 +24,7 @@ def stack(*numbers: int) -> np.ndarray:
     return np.stack([frame(n) for n in numbers])
 
 
-def test_a_stack_that_goes_on_costs_one_frame() -> None:
+def test_a_continued_stack_stores_one_frame() -> None:
     keeper = make_keeper(IMAGE, rows=2)
     keeper.put(rows(0), stack(0, 0, 0, 1)[None], None)
     keeper.put(rows(1), stack(0, 0, 1, 2)[None], rows(0))

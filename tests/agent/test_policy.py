@@ -138,6 +138,6 @@ def test_the_seed_decides_the_weights() -> None:
     assert not torch.equal(a, c)
 
 
-def test_other_action_spaces_are_refused_with_a_sentence() -> None:
+def test_other_action_spaces_raise_a_user_error() -> None:
     with pytest.raises(ValueError, match="Box or Discrete"):
         make_policy(VECTOR, Dict({"a": Discrete(2)}), PolicyConfig(), generator())

@@ -67,7 +67,7 @@ def ends(rollout: Rollout) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize("mode", AutoresetMode)
 def test_returns_are_those_of_whole_episodes(mode: AutoresetMode) -> None:
     rollout = run(mode, steps=2_000)
-    # An episode of length L pays 0 + 1 + … + (L − 1).
+    # The return of an episode of length L is 0 + 1 + … + (L − 1).
     lengths = rollout.clock[rollout.ended] + 1
     np.testing.assert_array_equal(rollout.episode_returns, lengths * (lengths - 1) / 2)
     assert rollout.flat(rollout.reward).min() == 0
@@ -93,7 +93,7 @@ def test_the_seed_decides() -> None:
     assert (first.terminated != other.terminated).any()
 
 
-def test_an_environment_that_hides_its_autoreset_mode_is_refused() -> None:
+def test_an_environment_without_an_autoreset_mode_is_rejected() -> None:
     envs = OracleVectorEnv(2, AutoresetMode.SAME_STEP)
     envs.metadata = {}
     policy = make_policy(

@@ -149,7 +149,7 @@ def test_the_surrogate_is_minus_the_mean_of_ratio_times_advantage(kind: str) -> 
     advantage = torch.tensor([3.0, -1.0])
     (part,) = cut(policy, obs, action, advantage, 1)
     assert surrogate_loss(policy, part.old, part).item() == pytest.approx(-1.0)
-    # Twice as likely where it paid, half as likely where it did not.
+    # Twice as likely with a positive advantage, half as likely with a negative one.
     shifted = policy.log_prob(part.old, action) + torch.tensor([math.log(2), -math.log(2)])
     answers = iter([shifted, policy.log_prob(part.old, action)])
     policy.log_prob = lambda *_: next(answers)  # type: ignore[method-assign, assignment]
@@ -158,7 +158,7 @@ def test_the_surrogate_is_minus_the_mean_of_ratio_times_advantage(kind: str) -> 
 
 
 @pytest.mark.parametrize("kind", ACTIONS)
-def test_a_step_makes_what_paid_more_likely(kind: str) -> None:
+def test_a_step_makes_good_actions_more_likely(kind: str) -> None:
     policy = tiny(kind)
     obs, action, advantage = batch(policy, n=200)
     states = torch.as_tensor(obs[:])

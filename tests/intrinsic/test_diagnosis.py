@@ -1,4 +1,4 @@
-"""What a diagnosis finds: in bonuses that work, and in each way in which one can fail."""
+"""Diagnoses of bonuses that work, and of each way in which one can fail."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def picture(place: np.ndarray) -> np.ndarray:
 
 
 class Counts(emi.IntrinsicReward):
-    """1/√n of the cell of s, with whatever else a test wants to be paid."""
+    """1/√n of the cell of s, plus what a test adds."""
 
     def __init__(self, extra: Any = lambda batch: 0.0, weight: float = 1.0) -> None:
         super().__init__()
@@ -47,8 +47,8 @@ class Counts(emi.IntrinsicReward):
         return (torch.as_tensor(batch.obs)[:, 0] * 4).long().clamp(0, 63)
 
     def reward(self, batch: Transitions) -> Tensor:
-        paid = self.weight / (1 + self.counts[self.cell(batch)]).sqrt()
-        return paid + self.extra(batch)
+        bonus = self.weight / (1 + self.counts[self.cell(batch)]).sqrt()
+        return bonus + self.extra(batch)
 
     def learn(self, batch: Transitions) -> dict[str, float]:
         self.counts += torch.bincount(self.cell(batch), minlength=64)
@@ -75,9 +75,9 @@ def test_a_bonus_that_works() -> None:
     assert [found.answers[name].good for name in found.answers] == [True] * 7
     assert found.answers["ranks"].value == 1.0
     assert found.answers["falls"].value > 0.4
-    paid = 0.5 * counts.reward(walk()).sum().item()
-    assert found.answers["share"].value == pytest.approx(paid / (paid + 600), rel=1e-6)
-    # It was taught on the way, and is as it was.
+    intrinsic = 0.5 * counts.reward(walk()).sum().item()
+    assert found.answers["share"].value == pytest.approx(intrinsic / (intrinsic + 600), rel=1e-6)
+    # It was trained meanwhile, and is restored.
     assert torch.equal(counts.counts, before)
     assert str(found).count("\n") == 6
     assert "✓ ranks       unseen transitions have a larger bonus" in str(found)
@@ -118,7 +118,7 @@ def test_successors_taken_across_resets_are_noticed() -> None:
 
 @pytest.mark.parametrize(("length", "good"), [(30, False), (15, False), (4, None)])
 def test_resets_are_noticed_in_short_episodes_too(length: int, good: bool | None) -> None:
-    """Where they are a fourth of the steps, far is usual, and nothing can be told."""
+    """If a fourth of the steps are resets, long steps are usual and nothing can be decided."""
     rng, clock = np.random.default_rng(0), np.arange(600) % length
     steps = rng.normal(0, 0.01, (600, 2))
     episode = np.arange(600) // length
@@ -136,7 +136,7 @@ def test_resets_are_noticed_in_short_episodes_too(length: int, good: bool | None
         assert answer.text.endswith("too many to decide whether they are resets")
 
 
-def test_a_method_that_has_yet_to_begin_is_asked_after_it_has_learnt() -> None:
+def test_a_method_without_a_bonus_before_training_is_trained_first() -> None:
     actions, rows = Box(-1, 1, (1,)), walk()
     batch = Transitions(rows.obs, np.zeros((600, 1), np.float32), rows.next_obs)
     method = emi.VIME(SPACES[False], actions)
@@ -146,10 +146,13 @@ def test_a_method_that_has_yet_to_begin_is_asked_after_it_has_learnt() -> None:
     assert not method.reward(batch).any()  # as it was
 
 
-def test_a_method_that_never_pays_says_so_and_names_no_other_cause() -> None:
+def test_a_bonus_that_is_always_zero() -> None:
     never = diagnose(Counts(weight=0.0), walk(), reward=np.ones(600), advantages=discounted)
     assert never.answers["share"].good is False
-    assert "does the method need more transitions before it gives a bonus?" in never.answers["share"].text
+    assert (
+        "does the method need more transitions before it gives a bonus?"
+        in never.answers["share"].text
+    )
     assert never.answers["advantages"].good is None
     assert not never.good
 
@@ -167,7 +170,7 @@ def test_a_zero_eta_gives_no_bonus() -> None:
     assert found.answers["advantages"].good is False
 
 
-def test_what_was_not_given_is_not_asked() -> None:
+def test_questions_without_data_are_not_answered() -> None:
     found = diagnose(Counts(), walk())
     assert found.good
     assert [found.answers[name].good for name in ("share", "advantages")] == [None, None]
@@ -185,11 +188,11 @@ def test_a_failure_on_the_way_leaves_the_method_as_it_was() -> None:
     assert counts.counts.sum() == 0
 
 
-def test_too_little_to_say_anything() -> None:
+def test_too_few_or_equal_transitions() -> None:
     with pytest.raises(ValueError, match="needs 20 transitions or more, got 19"):
         diagnose(Counts(), walk(19))
-    alike = Transitions(np.zeros((30, 2), np.float32), np.zeros(30, int), np.zeros((30, 2)))
-    assert diagnose(Counts(), alike).answers["ranks"].good is None
+    equal = Transitions(np.zeros((30, 2), np.float32), np.zeros(30, int), np.zeros((30, 2)))
+    assert diagnose(Counts(), equal).answers["ranks"].good is None
 
 
 SPACES = {False: Box(-np.inf, np.inf, (2,)), True: Box(0, 255, (40, 40), np.uint8)}

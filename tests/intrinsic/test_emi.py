@@ -19,7 +19,7 @@ VECTOR = Box(-np.inf, np.inf, (4,))
 IMAGE = Box(0, 255, (4, 52, 52), np.uint8)
 CONTINUOUS = Box(-1, 1, (3,))
 DISCRETE = Discrete(5)
-WORLDS = [(o, a) for o in (VECTOR, IMAGE) for a in (CONTINUOUS, DISCRETE)]
+SPACES = [(o, a) for o in (VECTOR, IMAGE) for a in (CONTINUOUS, DISCRETE)]
 
 
 def batch(obs_space: Box, action_space: Space, n: int, seed: int = 0) -> Transitions:
@@ -116,7 +116,7 @@ def test_crowding_and_diversity_by_hand() -> None:
     expected = torch.tensor([(1 + near) / 2, (1 + near) / 2])
     torch.testing.assert_close(crowding(phi, phi, 2.0), expected)
     far = torch.tensor([[1e3, 0.0], [3.0, 4.0]])
-    # The first leaves the crowd entirely; the second does not move.
+    # The first leaves the dense region entirely; the second does not move.
     out = diversity(phi, far, 2.0)
     assert out[0].item() == pytest.approx((1 + near) / 2)
     assert out[1].item() == 0
@@ -160,7 +160,7 @@ def test_ablations() -> None:
 
 
 def test_learning_raises_the_information_bounds_and_linearises() -> None:
-    # A world that is linear already: s' = s + (a, 0).
+    # Linear dynamics: s' = s + (a, 0).
     rng = np.random.default_rng(0)
     obs = rng.uniform(-1, 1, (2048, 4)).astype(np.float32)
     action = rng.uniform(-1, 1, (2048, 3)).astype(np.float32)
@@ -172,12 +172,12 @@ def test_learning_raises_the_information_bounds_and_linearises() -> None:
     assert last["emi/bound_state"] > first["emi/bound_state"] + 0.2
     assert last["emi/bound_action"] > first["emi/bound_action"] + 0.2
     assert 0 < last["emi/bound_state"] < math.log(4)
-    # What is left of the transition is small beside the transition itself.
+    # The error is small compared with the transition.
     step = (emi.embed_state(data.next_obs) - emi.embed_state(data.obs)).square().sum(1).mean()
     assert emi.reward(data).mean() < 0.2 * step
 
 
-@pytest.mark.parametrize(("obs_space", "action_space"), WORLDS)
+@pytest.mark.parametrize(("obs_space", "action_space"), SPACES)
 @pytest.mark.parametrize("kind", ["prediction_error", "diversity"])
 def test_the_contract(obs_space: Box, action_space: Space, kind: Any) -> None:
     emi = EMI(obs_space, action_space, EMIConfig(reward=kind, minibatch=16), seed=3)
@@ -200,7 +200,7 @@ def test_the_contract(obs_space: Box, action_space: Space, kind: Any) -> None:
     assert all(math.isfinite(v) for v in emi.learn(data[:1]).values())
 
 
-@pytest.mark.parametrize(("obs_space", "action_space"), WORLDS)
+@pytest.mark.parametrize(("obs_space", "action_space"), SPACES)
 def test_the_whole_state_round_trips(obs_space: Box, action_space: Space) -> None:
     config = EMIConfig(minibatch=8, kl_target="action", kl_weight=0.1)
     first = EMI(obs_space, action_space, config, seed=0)
@@ -232,7 +232,7 @@ def test_construction_leaves_the_global_generator_alone() -> None:
     assert torch.equal(before, torch.get_rng_state())
 
 
-def test_arrays_tensors_and_rows_are_alike() -> None:
+def test_arrays_tensors_and_rows_give_the_same_bonus() -> None:
     emi = EMI(VECTOR, DISCRETE)
     data = batch(VECTOR, DISCRETE, 10)
     tensors = Transitions(*(torch.as_tensor(x) for x in (data.obs, data.action, data.next_obs)))
@@ -294,7 +294,7 @@ def test_surprise_is_scored_before_learning_and_diversity_after() -> None:
             assert torch.equal(bonus, twin.reward(data))
 
 
-def test_unsupported_spaces_get_a_sentence() -> None:
+def test_unsupported_spaces_raise_a_user_error() -> None:
     with pytest.raises(ValueError, match="observations must be a Box"):
         EMI(Dict({"a": VECTOR}), DISCRETE)
     with pytest.raises(ValueError, match="actions must be a Box or Discrete"):

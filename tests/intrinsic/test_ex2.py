@@ -84,7 +84,7 @@ def test_the_gradient_by_hand_is_autograds(sizes: list[int], B: int) -> None:
     plain, written = Discriminator.of(vector, shapes), Discriminator.of(grad, shapes)
     with torch.no_grad():
         step = backward(plain, written, leaf, noise, kl_weight)
-        assert backward(plain, written, x, noise, kl_weight).d_x is None  # not asked for
+        assert backward(plain, written, x, noise, kl_weight).d_x is None  # no gradient required
     for ours, theirs in zip(leaves(written), expected, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-9)
     torch.testing.assert_close(step.logit, logit.detach())
@@ -144,13 +144,13 @@ def steps_taken(ex2: EX2) -> int:
     return int(state["step"]) if state else 0
 
 
-def test_nothing_is_learnt_or_paid_before_there_is_a_past() -> None:
+def test_no_training_and_no_bonus_before_min_replay() -> None:
     ex2 = EX2(VECTOR, CONTINUOUS, SMALL)  # 20 states are needed
     before = ex2.weights.detach().clone()
     nothing = {"ex2/loss": 0.0, "ex2/bce": 0.0, "ex2/kl": 0.0, "ex2/accuracy": 0.0}
     assert ex2.learn(vectors(12)) == {**nothing, "ex2/replay": 12.0}
     assert not ex2.reward(vectors(12)).any()
-    # Now 24 are held: enough to pay, by a network not trained yet, and to learn the next batch.
+    # Now 24 are stored: enough for a bonus, of the untrained network, and for training.
     assert ex2.learn(vectors(12, seed=1)) == {**nothing, "ex2/replay": 24.0}
     assert torch.equal(ex2.weights, before)
     assert ex2.reward(vectors(12)).any()
@@ -271,11 +271,11 @@ def test_the_odds_become_the_density_of_the_past() -> None:
     density = torch.exp(-ex2.logit(every.obs, every.action)).numpy()
     np.testing.assert_allclose(density, share, atol=0.08)
     bonus = ex2.reward(every)
-    assert bonus.argsort().tolist() == [0, 1, 2, 3]  # the rarer the dearer
+    assert bonus.argsort().tolist() == [0, 1, 2, 3]  # the rarer, the larger
 
 
-def test_a_heavy_kl_makes_all_states_alike() -> None:
-    """The smoothing of the paper: codes that must carry no information cannot be told apart."""
+def test_a_large_kl_weight_gives_all_states_the_same_bonus() -> None:
+    """The smoothing of the paper: codes without information cannot be distinguished."""
     spread = {}
     for kl_weight in (0.0, 10.0):
         config = EX2Config(
@@ -290,7 +290,7 @@ def test_a_heavy_kl_makes_all_states_alike() -> None:
     assert spread[10.0] < 0.05 < 0.5 < spread[0.0]
 
 
-def test_actions_count_only_when_asked_for() -> None:
+def test_actions_are_used_only_with_use_actions() -> None:
     data = vectors(10, seed=1)
     other = dataclasses.replace(data, action=-np.asarray(data.action))
     for use_actions in (False, True):
@@ -393,7 +393,7 @@ def test_weights_begin_as_glorots_layer_by_layer() -> None:
     assert all(not b.any() for b in leaves(D)[1::2])
 
 
-def test_new_states_pay_more_than_known_ones_and_cease_to_when_known() -> None:
+def test_new_states_have_a_larger_bonus_until_they_are_known() -> None:
     rng = np.random.default_rng(0)
     config = EX2Config(first_updates=150, updates=100, learning_rate=3e-3, min_replay=100)
     ex2 = EX2(VECTOR, CONTINUOUS, config)
@@ -423,7 +423,7 @@ def test_the_model_learns_first() -> None:
     assert EX2(VECTOR, CONTINUOUS, SMALL).learns_first
 
 
-def test_arrays_tensors_and_rows_are_alike() -> None:
+def test_arrays_tensors_and_rows_give_the_same_bonus() -> None:
     data = vectors(30)
     obs, action, next_obs = map(torch.as_tensor, (data.obs, data.action, data.next_obs))
     tensors = Transitions(obs, action, next_obs)
@@ -452,7 +452,7 @@ def _columns(n: int) -> tuple[Any, Any]:
     return data.obs, data.action
 
 
-def test_what_cannot_be_gets_a_sentence() -> None:
+def test_wrong_settings_raise_a_user_error() -> None:
     with pytest.raises(ValueError, match="observations must be a Box"):
         EX2(Dict({"a": VECTOR}), DISCRETE)
     with pytest.raises(ValueError, match="actions must be a Box or Discrete"):

@@ -321,23 +321,23 @@ def test_features_keep_what_actions_move_and_drop_the_rest() -> None:
     assert by_column[:2].min() > 4 * by_column[2:].max()
 
 
-def test_what_is_not_known_pays_more() -> None:
+def test_unknown_transitions_have_a_larger_bonus() -> None:
     """The same dynamics on two sides of the origin, one of them never seen."""
     rng = np.random.default_rng(0)
 
-    def world(side: float, n: int) -> Transitions:
+    def visit(side: float, n: int) -> Transitions:
         obs = (side * rng.uniform(0, 1, (n, 4))).astype(np.float32)
         action = rng.uniform(-1, 1, (n, 3)).astype(np.float32)
         return Transitions(obs, action, obs + 0.5 * np.pad(action, ((0, 0), (0, 1))))
 
     icm = ICM(VECTOR, CONTINUOUS, ICMConfig(minibatch=128))
     for _ in range(10):
-        icm.learn(world(-1, 512))
-    known, unknown = (icm.reward(world(side, 200)).numpy() for side in (-1, 1))
+        icm.learn(visit(-1, 512))
+    known, unknown = (icm.reward(visit(side, 200)).numpy() for side in (-1, 1))
     assert np.mean(unknown[:, None] > known) > 0.9
 
 
-def test_unsupported_spaces_get_a_sentence() -> None:
+def test_unsupported_spaces_raise_a_user_error() -> None:
     with pytest.raises(ValueError, match="observations must be a Box"):
         ICM(Dict({"a": VECTOR}), DISCRETE)
     with pytest.raises(ValueError, match="actions must be a Box or Discrete"):

@@ -71,7 +71,7 @@ def test_rows_keep_their_shape_and_type_and_are_copied() -> None:
 
 
 def test_draws_are_uniform_over_what_is_held() -> None:
-    pool = Pool(1000)  # room for far more: empty slots must never be drawn
+    pool = Pool(1000)  # much larger than its content: empty slots must never be drawn
     for value in range(1, 6):
         pool.add(rows(value))
     drawn = pool.draw(20_000, torch.Generator().manual_seed(0)).flatten()

@@ -68,7 +68,7 @@ def test_whitening_by_hand() -> None:
 
 
 def test_an_entry_that_never_moved_is_zero_and_then_clipped() -> None:
-    """Its deviation is 0: neither 0/0 nor a number without bounds."""
+    """Its standard deviation is 0: the result is neither NaN nor unbounded."""
     moments = Moments.of(torch.full((50, 1), 0.1))
     out = whiten(torch.tensor([[0.1], [0.2], [-3.0]]), moments)
     assert out.flatten().tolist() == [0, 5, -5]
@@ -158,7 +158,7 @@ def test_the_first_step_is_adams_on_the_mean_error() -> None:
         torch.testing.assert_close(q, p - step, rtol=0, atol=1e-5)
 
 
-def test_equal_errors_are_paid_equally() -> None:
+def test_equal_errors_have_equal_bonuses() -> None:
     """The discounted sums only measure a scale: they do not take the place of the bonus."""
     rnd = RND(VECTOR, ACTIONS, SMALL)
     rnd.learn(vectors(20))
@@ -204,7 +204,7 @@ def test_one_transition_at_a_time() -> None:
     bonus, scalars = score_and_learn(rnd, data[:1])
     assert bonus.tolist() == [0]
     assert scalars == {"rnd/loss": 0, "rnd/bonus_scale": 0, "rnd/clipped": 0}
-    # Sums so far: 0, 0, R. Their deviation is R · √2/3.
+    # Sums so far: 0, 0, R. Their standard deviation is R · √2/3.
     bonus, scalars = score_and_learn(rnd, data[1:2])
     assert bonus.tolist() == pytest.approx([3 / math.sqrt(2)])
     for i in range(2, 6):
@@ -290,7 +290,7 @@ def test_a_pass_is_the_whole_batch_in_four_parts(
 
 
 def test_every_row_is_held_against_its_own_target() -> None:
-    """Targets are computed once in the order of the batch, and learnt in a shuffled one."""
+    """Targets are computed once in the order of the batch; training shuffles them."""
     config = dataclasses.replace(SMALL, learning_rate=1e-9)
     rnd, data = RND(VECTOR, ACTIONS, config), vectors(40)
     loss = rnd.learn(data)["rnd/loss"]  # of a predictor that as good as never moved
@@ -300,7 +300,7 @@ def test_every_row_is_held_against_its_own_target() -> None:
 def test_the_clipped_share_is_that_of_entries() -> None:
     rnd = RND(VECTOR, ACTIONS, SMALL)
     next_obs = np.zeros((100, 4), np.float32)
-    next_obs[7, 2] = 1.0  # (1 − 1/100) / √(99/100²) ≈ 9.9 deviations
+    next_obs[7, 2] = 1.0  # (1 − 1/100) / √(99/100²) ≈ 9.9 standard deviations
     next_obs[8, 3] = -1.0
     data = dataclasses.replace(vectors(100), next_obs=next_obs)
     assert rnd.learn(data)["rnd/clipped"] == 2 / 400
@@ -340,7 +340,7 @@ def test_images_are_whitened_pixel_by_pixel() -> None:
 @pytest.mark.parametrize("space", [VECTOR, IMAGE])
 def test_in_pieces_is_at_once(space: Box, monkeypatch: pytest.MonkeyPatch) -> None:
     data = vectors(21) if space is VECTOR else images(5)
-    # Rows that are only gathered when asked for, as a trainer hands them over.
+    # Rows that are gathered lazily, as from a trainer.
     rows = dataclasses.replace(data, next_obs=Rows(np.asarray(data.next_obs), np.arange(len(data))))
     whole = RND(space, ACTIONS, SMALL)
     bonus, scalars = score_and_learn(whole, data)
@@ -385,7 +385,7 @@ def test_the_state_carries_sums_of_many_environments() -> None:
     assert torch.equal(state["_extra_state"]["last"], saved["_extra_state"]["last"])
 
 
-def test_unsupported_observations_get_a_sentence() -> None:
+def test_unsupported_observations_raise_a_user_error() -> None:
     with pytest.raises(ValueError, match="observations must be a Box"):
         RND(Dict({"a": VECTOR}), ACTIONS)
     with pytest.raises(ValueError, match="at least 36×36"):

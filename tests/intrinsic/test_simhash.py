@@ -130,7 +130,7 @@ def test_counts_stay_at_the_largest_number() -> None:
     assert counts.of(slots).tolist() == [2**31 - 1] * 5
 
 
-def test_the_batch_is_counted_before_it_is_paid() -> None:
+def test_the_batch_is_counted_before_it_is_scored() -> None:
     method, obs = SimHash(VECTOR, ACTIONS), vectors(1)
     assert method.learns_first
     for n in range(1, 5):
@@ -140,7 +140,7 @@ def test_the_batch_is_counted_before_it_is_paid() -> None:
     assert method.reward(batch(-obs)).item() == 1  # never counted: as if once
 
 
-def test_the_state_that_is_left_is_paid_not_the_next() -> None:
+def test_the_state_is_scored_and_not_its_successor() -> None:
     method, obs = SimHash(VECTOR, ACTIONS), vectors(1)
     method.learn(batch(np.repeat(obs, 4, axis=0)))
     there, back = np.zeros(1, np.int64), Transitions(-obs, np.zeros(1, np.int64), obs)
@@ -193,7 +193,7 @@ def test_what_is_hashed_are_the_rounded_bits_of_the_autoencoder(space: Box, draw
 
 
 def test_a_code_is_a_row_s_own() -> None:
-    """Batch statistics would make it depend on the rows beside it."""
+    """With batch statistics a code would depend on the other rows."""
     method, obs = SimHash(IMAGE, ACTIONS, SMALL), images(20)
     method.learn(batch(obs))
     alone = torch.cat([method.code(obs[i : i + 1]) for i in range(20)])
@@ -264,7 +264,7 @@ def test_a_training_lowers_the_loss_and_makes_the_code_binary() -> None:
         last = method.learn(batch(obs))
     assert last["simhash/ae_loss"] < 0.5 * first["simhash/ae_loss"]
     assert last["simhash/ae_penalty"] < 0.5 * first["simhash/ae_penalty"]
-    assert len(set(numbers(method.code(obs)))) > 20  # and yet it tells states apart
+    assert len(set(numbers(method.code(obs)))) > 20  # and states are still distinguished
 
 
 def test_the_reported_losses_are_those_of_the_decoder_that_sees_noise() -> None:
@@ -336,7 +336,7 @@ def test_observations_that_are_all_zero_are_learnt() -> None:
     assert all(math.isfinite(value) for value in scalars.values())
 
 
-def test_unsupported_spaces_get_a_sentence() -> None:
+def test_unsupported_spaces_raise_a_user_error() -> None:
     with pytest.raises(ValueError, match="observations must be a Box"):
         SimHash(Dict({"a": VECTOR}), ACTIONS)
     with pytest.raises(ValueError, match="at least 16×16"):

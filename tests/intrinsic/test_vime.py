@@ -48,7 +48,7 @@ def batch(n: int, seed: int = 0, scale: float = 1.0) -> Transitions:
     )
 
 
-def taught(config: VIMEConfig = QUICK, seed: int = 0, batches: int = 1) -> VIME:
+def trained(config: VIMEConfig = QUICK, seed: int = 0, batches: int = 1) -> VIME:
     """Trained, and with a posterior that is not the same σ everywhere."""
     vime = VIME(VECTOR, CONTINUOUS, config, seed)
     for k in range(batches):
@@ -176,7 +176,7 @@ def test_the_gain_is_twice_the_kl_of_a_small_step(hidden: tuple[int, ...]) -> No
 
 
 def test_three_transitions_one_after_the_other() -> None:
-    vime, data = taught(batches=3), batch(3, seed=7)
+    vime, data = trained(batches=3), batch(3, seed=7)
     gains = literal_gains(vime, data)
     assert len(vime.medians) == 2
     mean = np.mean([*vime.medians, np.median(gains)])
@@ -184,7 +184,7 @@ def test_three_transitions_one_after_the_other() -> None:
 
 
 def test_gains_are_clipped_before_the_median_is_taken() -> None:
-    vime, data = taught(dataclasses.replace(QUICK, max_gain=1e-3)), batch(50)
+    vime, data = trained(dataclasses.replace(QUICK, max_gain=1e-3)), batch(50)
     plain = literal_gains(vime, data)
     assert 0 < np.mean(plain == 1e-3) < 1
     np.testing.assert_allclose(vime.reward(data).numpy(), plain / np.median(plain), rtol=1e-4)
@@ -193,7 +193,7 @@ def test_gains_are_clipped_before_the_median_is_taken() -> None:
 
 def test_one_epsilon_serves_all_rows_until_the_next_training() -> None:
     """A bonus depends neither on the row's place nor on its neighbours, but through the median."""
-    vime, data = taught(), batch(40)
+    vime, data = trained(), batch(40)
     rows = vime._rows(data)
     gain = vime._gain(rows)
     order = np.random.default_rng(0).permutation(40)
@@ -207,7 +207,7 @@ def test_one_epsilon_serves_all_rows_until_the_next_training() -> None:
 
 @pytest.mark.parametrize("size", [1e6, 1e30])
 def test_no_observation_is_too_large_to_be_scored(size: float) -> None:
-    vime = taught()
+    vime = trained()
     assert (vime.reward(batch(20, scale=size)) == 1).all()  # all at the clip, and so the median
 
 
@@ -215,7 +215,7 @@ def test_no_observation_is_too_large_to_be_scored(size: float) -> None:
 
 
 def test_gains_are_divided_by_the_mean_of_the_last_ten_medians() -> None:
-    vime = taught()
+    vime = trained()
     medians = []
     for k in range(12):
         data = batch(6, seed=k)
@@ -228,7 +228,7 @@ def test_gains_are_divided_by_the_mean_of_the_last_ten_medians() -> None:
 
 
 def test_scoring_leaves_no_trace_in_the_medians() -> None:
-    vime, data = taught(batches=3), batch(30)
+    vime, data = trained(batches=3), batch(30)
     before = list(vime.medians)
     vime.reward(batch(30, scale=10))
     assert vime.medians == before
@@ -236,9 +236,9 @@ def test_scoring_leaves_no_trace_in_the_medians() -> None:
     assert torch.equal(vime.reward(data), bonus)
 
 
-def test_a_duller_batch_is_paid_less() -> None:
-    """A division by this batch's own scale would pay the same however well all is known."""
-    vime = taught(dataclasses.replace(QUICK, updates=30))
+def test_a_less_informative_batch_has_a_smaller_bonus() -> None:
+    """Dividing by the scale of this batch alone would give the same bonus at any stage."""
+    vime = trained(dataclasses.replace(QUICK, updates=30))
     first = vime.reward(batch(60)).median()
     for k in range(6):
         vime.learn(batch(60, seed=k))
@@ -248,7 +248,7 @@ def test_a_duller_batch_is_paid_less() -> None:
 def test_a_median_of_zero_leaves_everything_finite() -> None:
     assert divisor([0.0, 0.0]) == MIN_DIVISOR
     assert divisor([1.0, 3.0]) == 2
-    vime, data = taught(dataclasses.replace(QUICK, step_size=0.0)), batch(20)
+    vime, data = trained(dataclasses.replace(QUICK, step_size=0.0)), batch(20)
     assert (vime.reward(data) == 0).all()
     assert all(math.isfinite(v) for v in vime.learn(data).values())
 
@@ -259,7 +259,7 @@ def test_a_median_of_zero_leaves_everything_finite() -> None:
 @HIDDEN
 def test_the_gradient_of_the_loss_against_autograd(hidden: tuple[int, ...]) -> None:
     config = VIMEConfig(hidden=hidden, samples=3, kl_batches=7, prior_sd=0.4, likelihood_sd=2.0)
-    vime = taught(config)
+    vime = trained(config)
     rng = torch.Generator().manual_seed(0)
     x, y, noise = (
         torch.randn(shape, generator=rng) for shape in ((6, 7), (6, 4), (3, sum(vime.sizes[1:])))
@@ -347,7 +347,7 @@ def test_a_training_is_so_many_adam_steps_on_replayed_minibatches(
     assert scalars["vime/replay"] == 50
 
 
-def test_the_model_learns_the_world() -> None:
+def test_the_model_learns_the_dynamics() -> None:
     # With the released numbers the pull of the prior is stronger than the likelihood.
     config = VIMEConfig(updates=400, learning_rate=1e-2, likelihood_sd=0.5, kl_batches=500)
     vime = VIME(VECTOR, CONTINUOUS, config)
@@ -396,10 +396,10 @@ def test_weights_lie_layer_by_layer_with_the_biases_last() -> None:
     assert first.data_ptr() == flat.data_ptr()
 
 
-# When it pays, and in which units
+# When there is a bonus, and in which units
 
 
-def test_nothing_is_paid_before_the_model_was_trained() -> None:
+def test_there_is_no_bonus_before_the_first_training() -> None:
     vime, data = VIME(VECTOR, CONTINUOUS, QUICK), batch(19)
     start = vime.phi.detach().clone()
     scalars = vime.learn(data)
@@ -417,8 +417,8 @@ def test_nothing_is_paid_before_the_model_was_trained() -> None:
 
 
 def test_the_model_that_scores_a_batch_has_not_seen_it() -> None:
-    """Also not its units: a batch far away does not shrink itself by its own deviation."""
-    vime, far = taught(), batch(30, scale=100)
+    """Nor its units: a distant batch is not normalised by its own standard deviation."""
+    vime, far = trained(), batch(30, scale=100)
     assert not vime.learns_first
     mean, scale = vime.mean.clone(), vime.scale.clone()
     gains = literal_gains(vime, far)
@@ -443,7 +443,7 @@ def test_units_are_those_of_the_whole_replay() -> None:
 
 
 def test_an_entry_that_never_varied_keeps_its_unit() -> None:
-    """Divided by its deviation, 0, it would be NaN, and by almost 0 the first change explodes."""
+    """Dividing by a standard deviation of 0 gives NaN, and of almost 0 a huge first change."""
     data = batch(30)
     constant, zero = np.array(data.obs), np.array(data.obs)
     constant[:, 1] = 0.1
@@ -460,7 +460,7 @@ def test_an_entry_that_never_varied_keeps_its_unit() -> None:
 
 
 def test_a_replay_of_one_transition() -> None:
-    """The deviation of one row is 0, never NaN."""
+    """The standard deviation of one row is 0, not NaN."""
     vime = VIME(VECTOR, CONTINUOUS, VIMEConfig(updates=2, min_replay=1))
     for _ in range(2):
         assert all(math.isfinite(v) for v in vime.learn(batch(1)).values())
@@ -487,7 +487,7 @@ def test_discrete_actions_are_one_hot_and_actions_matter() -> None:
     assert not torch.equal(vime.reward(one), vime.reward(two))
 
 
-def test_images_are_refused_in_a_sentence() -> None:
+def test_images_raise_a_user_error() -> None:
     with pytest.raises(
         ValueError, match=r"VIME needs vectors: a Box that is not an image, got Box\(0"
     ):
@@ -496,7 +496,7 @@ def test_images_are_refused_in_a_sentence() -> None:
 
 
 def test_the_state_holds_units_noise_replay_and_medians() -> None:
-    first, second = taught(batches=3), VIME(VECTOR, CONTINUOUS, QUICK, seed=9)
+    first, second = trained(batches=3), VIME(VECTOR, CONTINUOUS, QUICK, seed=9)
     extra: dict[str, Any] = first.get_extra_state()
     assert json.loads(json.dumps(extra)) == extra
     second.load_state_dict(first.state_dict())
@@ -506,7 +506,7 @@ def test_the_state_holds_units_noise_replay_and_medians() -> None:
         assert first.learn(data) == second.learn(data)
     assert first.medians == second.medians
     assert len(extra["medians"]) == 2  # the state of then
-    # A state from before the first training pays nothing, wherever it is loaded.
+    # A state from before the first training gives no bonus, wherever it is loaded.
     second.load_state_dict(VIME(VECTOR, CONTINUOUS, QUICK).state_dict())
     assert (second.reward(data) == 0).all()
 
