@@ -55,8 +55,8 @@ def tanh_layer(x: Tensor, layer: Dense) -> Tensor:
     return torch.add(_MINUS_ONE, a, alpha=2, out=a)
 
 
-class Encoded(NamedTuple):
-    """All activations of the encoders, and the codes."""
+class Activations(NamedTuple):
+    """All activations of the encoders, with the codes."""
 
     trunk: list[Tensor]  # [2, n, ·] each, the inputs first
     fork: Tensor  # [4, n, ·], the last of the trunk, once per branch
@@ -64,7 +64,7 @@ class Encoded(NamedTuple):
     code: Tensor  # [2, 2, n, f]: μ of both, then log σ² of both
 
 
-def encode(D: Discriminator, x: Tensor) -> Encoded:
+def encode(D: Discriminator, x: Tensor) -> Activations:
     """[2, n, inputs] to the Gaussians of both codes."""
     trunk = [x]
     for layer in D.trunk:
@@ -72,7 +72,7 @@ def encode(D: Discriminator, x: Tensor) -> Encoded:
     fork = torch.cat([trunk[-1], trunk[-1]])
     branch = tanh_layer(fork, D.branch)
     code = torch.baddbmm(D.code.b, branch, D.code.W)
-    return Encoded(trunk, fork, branch, code.view(2, *x.shape[:2], -1))
+    return Activations(trunk, fork, branch, code.view(2, *x.shape[:2], -1))
 
 
 def compare(D: Discriminator, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
