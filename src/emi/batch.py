@@ -105,11 +105,8 @@ class Transitions:
         return len(self.action)
 
     def __getitem__(self, which: Any) -> Transitions:
-        env_index = None if self.env_index is None else self.env_index[which]
-        ended = None if self.ended is None else self.ended[which]
-        return Transitions(
-            self.obs[which], self.action[which], self.next_obs[which], env_index, ended
-        )
+        columns: list[Any] = [c if c is None else c[which] for c in vars(self).values()]
+        return Transitions(*columns)
 
 
 def as_tensor(array: Batched, device: torch.device | str = "cpu") -> Tensor:

@@ -3,8 +3,6 @@
 Every layer draws its weights from the given generator, so that the seed determines a network.
 """
 
-from __future__ import annotations
-
 import copy
 import math
 from collections.abc import Callable, Sequence

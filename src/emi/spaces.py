@@ -26,9 +26,7 @@ def require_vectors(space: gymnasium.Space, reader: str) -> gymnasium.spaces.Box
     return space
 
 
-def require_actions(
-    space: gymnasium.Space,
-) -> gymnasium.spaces.Box | gymnasium.spaces.Discrete:
+def require_actions(space: gymnasium.Space) -> gymnasium.spaces.Box | gymnasium.spaces.Discrete:
     """Return the action space if it is supported; UserError otherwise."""
     if not isinstance(space, gymnasium.spaces.Box | gymnasium.spaces.Discrete):
         raise UserError(f"actions must be a Box or Discrete space, got {space}")

@@ -15,23 +15,8 @@ from torch import Tensor
 
 from emi.errors import UserError
 
-_DTYPES = frozenset(
-    {
-        torch.bool,
-        torch.uint8,
-        torch.uint16,
-        torch.uint32,
-        torch.uint64,
-        torch.int8,
-        torch.int16,
-        torch.int32,
-        torch.int64,
-        torch.float16,
-        torch.bfloat16,
-        torch.float32,
-        torch.float64,
-    }
-)
+_NAMES = "bool uint8 uint16 uint32 uint64 int8 int16 int32 int64 float16 bfloat16 float32 float64"
+_DTYPES = frozenset(getattr(torch, name) for name in _NAMES.split())
 _NOT_FINITE = frozenset({"nan", "inf", "-inf"})
 _SMALL_INT = 2**63
 

@@ -17,8 +17,6 @@ from emi.errors import UserError, check_finite
 from emi.intrinsic.contract import IntrinsicReward
 from emi.spaces import autoreset_mode
 
-COLUMNS = ("obs", "action", "next_obs", "env_index", "ended")  # of Transitions
-
 
 class IntrinsicRewardVectorWrapper(VectorWrapper):
     """Adds eta · bonus to the reward of every step.
@@ -60,13 +58,10 @@ class IntrinsicRewardVectorWrapper(VectorWrapper):
     ) -> None:
         super().__init__(envs)
         self._mode = autoreset_mode(envs)
-        spaces = {
-            "observations": envs.single_observation_space,
-            "actions": envs.single_action_space,
-        }
-        for what, space in spaces.items():
+        for what in ("observation", "action"):
+            space = getattr(envs, f"single_{what}_space")
             if space.shape is None:
-                raise UserError(f"{what} must be arrays, as those of a Box are, got {space}")
+                raise UserError(f"{what}s must be arrays, as those of a Box are, got {space}")
         if learn_every < 1:
             raise UserError(f"learn_every must be 1 or more, got {learn_every}")
         eta_at(eta, 0)  # a wrong value raises here and not in the first step
@@ -189,8 +184,8 @@ class IntrinsicRewardVectorWrapper(VectorWrapper):
         """
         unlearnt = None
         if self._unlearnt:
-            rows = _joined(self._unlearnt)
-            unlearnt = {name: torch.tensor(getattr(rows, name)) for name in COLUMNS}
+            rows = vars(_joined(self._unlearnt))
+            unlearnt = {name: torch.tensor(column) for name, column in rows.items()}
         return {
             "method": copy.deepcopy(dict(self.method.state_dict())),  # training will change it
             "learnt": self._learnt,
@@ -218,7 +213,7 @@ class IntrinsicRewardVectorWrapper(VectorWrapper):
         self._steps_unlearnt = state["steps_unlearnt"]
         self._unlearnt, unlearnt = [], state["unlearnt"]
         if unlearnt is not None:
-            self._unlearnt = [Transitions(**{name: _array(unlearnt[name]) for name in COLUMNS})]
+            self._unlearnt = [Transitions(**{k: _array(rows) for k, rows in unlearnt.items()})]
 
 
 def _array(tensor: torch.Tensor) -> Array:
@@ -228,5 +223,5 @@ def _array(tensor: torch.Tensor) -> Array:
 
 def _joined(parts: Sequence[Transitions]) -> Transitions:
     """Concatenate batches of arrays; the rows of each environment stay in time order."""
-    columns = {name: np.concatenate([getattr(part, name) for part in parts]) for name in COLUMNS}
-    return Transitions(**columns)
+    columns = zip(*(vars(part).values() for part in parts), strict=True)
+    return Transitions(*map(np.concatenate, columns))

@@ -90,13 +90,7 @@ class IntrinsicRewardCallback(BaseCallback):
     and the scalars of the method.
     """
 
-    def __init__(
-        self,
-        method: IntrinsicReward,
-        eta: Eta,
-        *,
-        intrinsic_only: bool = False,
-    ) -> None:
+    def __init__(self, method: IntrinsicReward, eta: Eta, *, intrinsic_only: bool = False) -> None:
         super().__init__()
         self.method = method
         self.eta = eta

@@ -5,8 +5,6 @@ true last observation. Cut because the batch is full: always bootstrapped. No tr
 them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -3,10 +3,7 @@
 For ten environments, PyTorch's dispatcher costs more than the arithmetic of a small network.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
-from functools import partial
 
 import numpy as np
 import torch
@@ -30,42 +27,29 @@ def in_numpy(trunk: nn.Sequential, head: nn.Linear) -> Callable[[Array], Array]:
 
         return through_torch
 
-    layers: list[Callable[[Array], Array]] = []
-    for module in (*trunk, head):
-        match module:
-            case nn.Linear():
-                weight = module.weight.detach().cpu().numpy().T
-                bias = module.bias.detach().cpu().numpy()
-                layers.append(partial(_affine, weight, bias))
-            case nn.Tanh():
-                layers.append(np.tanh)
-            case nn.ReLU():
-                layers.append(partial(np.maximum, 0))
-            case nn.ELU(alpha=alpha):
-                layers.append(partial(_elu, alpha))
-            case nn.LeakyReLU(negative_slope=slope):
-                layers.append(partial(_leaky_relu, slope))
-            case Flat():  # `through_numpy` flattens
-                pass
-            case _:
-                raise TypeError(f"no NumPy version of {module} is known")
+    layers = [_layer(module) for module in (*trunk, head)]
 
     def through_numpy(obs: Array) -> Array:
-        x = obs.reshape(len(obs), -1).astype(np.float32, copy=False)
         for layer in layers:
-            x = layer(x)
-        return x
+            obs = layer(obs)
+        return obs
 
     return through_numpy
 
 
-def _affine(weight: Array, bias: Array, x: Array) -> Array:
-    return x @ weight + bias
-
-
-def _elu(alpha: float, x: Array) -> Array:
-    return np.where(x > 0, x, alpha * np.expm1(np.minimum(x, 0)))
-
-
-def _leaky_relu(slope: float, x: Array) -> Array:
-    return np.where(x > 0, x, slope * x)
+def _layer(module: nn.Module) -> Callable[[Array], Array]:
+    match module:
+        case Flat():
+            return lambda obs: obs.reshape(len(obs), -1).astype(np.float32, copy=False)
+        case nn.Linear():
+            weight, bias = (p.detach().cpu().numpy() for p in (module.weight, module.bias))
+            return lambda x: x @ weight.T + bias
+        case nn.Tanh():
+            return np.tanh
+        case nn.ReLU():
+            return lambda x: np.maximum(0, x)
+        case nn.ELU(alpha=alpha):
+            return lambda x: np.where(x > 0, x, alpha * np.expm1(np.minimum(x, 0)))
+        case nn.LeakyReLU(negative_slope=slope):
+            return lambda x: np.where(x > 0, x, slope * x)
+    raise TypeError(f"no NumPy version of {module} is known")

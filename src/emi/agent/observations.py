@@ -1,7 +1,5 @@
 """Storage of the observations of a rollout: rows of an array, or each frame of stacks once."""
 
-from __future__ import annotations
-
 from typing import Protocol
 
 import gymnasium

@@ -4,8 +4,6 @@ Written by hand: with convolutions, both ways that autograd has (forward mode an
 passes) take about twice as long.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 
 import torch

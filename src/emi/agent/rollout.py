@@ -1,7 +1,5 @@
 """Step a vector environment with a policy and store the transitions and episode ends."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -59,8 +59,6 @@ def states(part: Slice) -> Tensor:
 
 
 class LineSearch(NamedTuple):
-    """The result of a line search."""
-
     theta: Tensor  # [parameters]
     accepted: bool
     tries: int
@@ -88,8 +86,6 @@ def unflatten(flat: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
 
 
 class Solution(NamedTuple):
-    """The result of conjugate gradients."""
-
     x: Tensor  # [parameters]
     residual: Tensor  # b − A x, so that A x needs no further product
 

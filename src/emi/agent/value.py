@@ -113,9 +113,6 @@ class NetworkValue(nn.Module):
     def forward(self, obs: Tensor) -> Tensor:
         return self.head(self.trunk(obs)).flatten()
 
-    def _tensor(self, array: Any) -> Tensor:
-        return torch.as_tensor(array, device=self.head.weight.device)
-
     def predict(self, obs: Rows, clock: IntArray) -> FloatArray:
         return in_pieces(self, self.head.weight.device, obs).double().cpu().numpy()
 
@@ -123,13 +120,14 @@ class NetworkValue(nn.Module):
         self, obs: Rows, clock: IntArray, target: FloatArray, rng: np.random.Generator
     ) -> dict[str, float]:
         size = min(self.config.minibatch, len(obs))
-        goal = self._tensor(target.astype(np.float32))
+        device = self.head.weight.device
+        goal = as_tensor(target.astype(np.float32), device)
         loss = torch.zeros(())
         for _ in range(self.config.epochs):
             order = rng.permutation(len(obs))
             for start in range(0, len(obs) - size + 1, size):
                 rows = order[start : start + size]
-                loss = (self(self._tensor(obs[rows])) - goal[rows]).square().mean()
+                loss = (self(as_tensor(obs[rows], device)) - goal[rows]).square().mean()
                 self.optimizer.zero_grad()
                 loss.backward()
                 self.optimizer.step()

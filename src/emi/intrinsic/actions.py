@@ -1,7 +1,5 @@
 """Actions as vectors for networks."""
 
-from __future__ import annotations
-
 import math
 
 import gymnasium

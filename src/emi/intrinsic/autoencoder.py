@@ -4,8 +4,6 @@ Noise is added to the code before decoding, so that only values near 0 and 1 car
 penalty pushes the code in the same direction. Sources are named as in `emi.intrinsic.simhash`.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Division of a bonus by the running standard deviation of its discounted sums, as in RND."""
 
-from __future__ import annotations
-
 from itertools import accumulate
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Gradient descent as a part of a method: Adam and a random generator, both in its state."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -20,10 +18,7 @@ class Descent(nn.Module):
     """
 
     def __init__(
-        self,
-        parameters: Iterable[nn.Parameter],
-        learning_rate: float,
-        generator: torch.Generator,
+        self, parameters: Iterable[nn.Parameter], learning_rate: float, generator: torch.Generator
     ) -> None:
         super().__init__()
         self.generator = generator
@@ -51,10 +46,7 @@ class Descent(nn.Module):
             yield from (order[i : i + size] for i in range(0, n - size + 1, size))
 
     def get_extra_state(self) -> dict[str, Any]:
-        return {
-            "optimizer": self.optimizer.state_dict(),
-            "generator": self.generator.get_state(),
-        }
+        return {"optimizer": self.optimizer.state_dict(), "generator": self.generator.get_state()}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         load_optimizer(self.optimizer, state["optimizer"])

@@ -178,23 +178,20 @@ def _novelty(method: IntrinsicReward, transitions: Transitions, passes: int) -> 
     if not (len(seen) and len(unseen)):
         nothing = Answer(None, float("nan"), "all observations are equal: nothing to compare")
         return dict.fromkeys(("varies", "ranks", "falls"), nothing)
-    both = transitions[np.sort(np.concatenate([seen, unseen]))]
-    new = np.isin(np.sort(np.concatenate([seen, unseen])), unseen)
+    rows = np.sort(np.concatenate([seen, unseen]))
+    both, new = transitions[rows], np.isin(rows, unseen)
 
     bonus = _trained(method, transitions[seen], both, passes)
     first = _auc(bonus, new)
     then = _auc(_trained(method, transitions[unseen], both, passes), new)
     what = f"unseen transitions have a larger bonus than seen ones in {first:.0%} of all pairs"
     fell = f"this share falls to {then:.0%} after training on them"
+    ranks, falls = Answer(first > 0.5, first, what), Answer(then < first, first - then, fell)
     if abs(first - 0.5) < RANKED - 0.5:
         # A bonus for prediction errors is high where prediction is hard, new or not.
         ranks = Answer(None, first, f"{what}: neither is preferred")
-        return {"varies": _varies(bonus), "ranks": ranks, "falls": Answer(None, first - then, fell)}
-    return {
-        "varies": _varies(bonus),
-        "ranks": Answer(first > 0.5, first, what),
-        "falls": Answer(then < first, first - then, fell),
-    }
+        falls = falls._replace(good=None)
+    return {"varies": _varies(bonus), "ranks": ranks, "falls": falls}
 
 
 def _auc(bonus: Array, high: Array) -> float:

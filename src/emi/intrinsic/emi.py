@@ -144,11 +144,7 @@ class EMI(IntrinsicReward):
         rng, d = torch.Generator().manual_seed(seed), config.embedding_dim
         self.actions = ActionVectors(action_space)
         features, width = trunk(
-            observation_space,
-            config.state_hidden,
-            config.state_activation,
-            rng,
-            newest_frame=True,
+            observation_space, config.state_hidden, config.state_activation, rng, newest_frame=True
         )
         self.phi = nn.Sequential(*features, linear(width, d, rng))
         self.psi = mlp([self.actions.size, config.action_hidden, d], "relu", rng)

@@ -1,7 +1,5 @@
 """The information terms of EMI, as pure functions of network outputs."""
 
-from __future__ import annotations
-
 import math
 
 import torch

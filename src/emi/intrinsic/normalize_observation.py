@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import gymnasium
 import torch
 from torch import Tensor
@@ -42,13 +44,7 @@ class NormalizeObservation(IntrinsicReward):
         def normalize(rows: Batched) -> Tensor:
             return ((self._rows(rows) - moments.mean) / unit).to(torch.float32)
 
-        return Transitions(
-            normalize(batch.obs),
-            batch.action,
-            normalize(batch.next_obs),
-            batch.env_index,
-            batch.ended,
-        )
+        return replace(batch, obs=normalize(batch.obs), next_obs=normalize(batch.next_obs))
 
     def _rows(self, rows: Batched) -> Tensor:
         return as_tensor(rows, self.device).to(torch.float64)

@@ -1,7 +1,5 @@
 """A bounded memory of past rows."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -65,10 +65,7 @@ def distillation_error(predicted: Tensor, target: Tensor) -> Tensor:
 
 
 def encoder(
-    entries: Pixels | Flat,
-    shape: Sequence[int],
-    hidden: Sequence[int],
-    generator: torch.Generator,
+    entries: Pixels | Flat, shape: Sequence[int], hidden: Sequence[int], generator: torch.Generator
 ) -> tuple[list[nn.Module], int]:
     """The layers from whitened entries [n, *shape] to features [n, width]; and the width."""
     if isinstance(entries, Pixels):

@@ -44,9 +44,7 @@ METHODS: dict[str, MethodEntry] = {
         "emi.intrinsic.icm:ICM",
     ),
     "rnd": MethodEntry(
-        "RND",
-        "error in predicting a random network (Burda et al., 2019)",
-        "emi.intrinsic.rnd:RND",
+        "RND", "error in predicting a random network (Burda et al., 2019)", "emi.intrinsic.rnd:RND"
     ),
     "ae-simhash": MethodEntry(
         "AE-SimHash",

@@ -54,14 +54,10 @@ class WeightedSum(IntrinsicReward):
     def _methods(self) -> dict[str, IntrinsicReward]:
         return {name: cast(IntrinsicReward, part) for name, part in self.parts.items()}
 
-    def _shares(self, bonus: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """η · bonus of each part, [n] each."""
-        return {name: self.etas[name] * b for name, b in bonus.items()}
-
     def reward(self, batch: Transitions) -> Tensor:
         """The sum [n] with the parts as they are now."""
-        bonus = {name: part.reward(batch) for name, part in self._methods().items()}
-        return reduce(add, self._shares(bonus).values())
+        parts = self._methods().items()
+        return reduce(add, (self.etas[name] * part.reward(batch) for name, part in parts))
 
     def learn(self, batch: Transitions) -> dict[str, float]:
         """Train every part."""
@@ -71,7 +67,7 @@ class WeightedSum(IntrinsicReward):
     def score(self, batch: Transitions) -> tuple[Tensor, Finish]:
         """`score` of every part, each in its own order."""
         scored = {name: part.score(batch) for name, part in self._methods().items()}
-        shares = self._shares({name: bonus for name, (bonus, _) in scored.items()})
+        shares = {name: self.etas[name] * bonus for name, (bonus, _) in scored.items()}
 
         def finish() -> dict[str, float]:
             scalars = {name: finish_part() for name, (_, finish_part) in scored.items()}

@@ -1,7 +1,5 @@
 """One step of Adam without the preparations of `optimizer.step()`."""
 
-from __future__ import annotations
-
 import torch
 
 

@@ -3,8 +3,6 @@
 Autograd takes almost twice as long. All weights are in one vector, which makes Adam's step cheap.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
