@@ -571,7 +571,7 @@ def test_wrong_uses_raise_a_user_error() -> None:
             VecFrameStack(VecNormalize(oracles(2)), 2),
         )
 
-    with pytest.raises(ValueError, match="two VecNormalize .*: set norm_obs=False in one of them"):
+    with pytest.raises(ValueError, match=r"two VecNormalize .*: set norm_obs=False in one"):
         learn(IntrinsicRewardCallback(Recording(), 0.1), VecNormalize(VecNormalize(oracles(2))))
 
     class Silent(DummyVecEnv):
