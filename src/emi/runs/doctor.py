@@ -1,17 +1,19 @@
-"""Is everything there that training needs, and how to get what is not."""
+"""`emi doctor`: check what training needs, and say how to install what is missing."""
 
-import dataclasses
 import importlib
 import os
 import platform
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from emi.errors import UserError
+from emi import envs
+from emi.envs.table import ENVIRONMENTS, Environment
 from emi.training.config import usable_cores
 
 _SIGNS = {"good": "✓", "bad": "✗", "absent": "–"}
@@ -20,7 +22,7 @@ _OLDEST_PYTHON = (3, 11)
 
 @dataclass(frozen=True)
 class Finding:
-    """`absent` things are optional; a `bad` one keeps training from working."""
+    """The result of one check; `absent` is optional, `bad` prevents training."""
 
     name: str
     state: Literal["good", "bad", "absent"]
@@ -28,26 +30,23 @@ class Finding:
 
 
 def examine() -> list[Finding]:
-    """Look at everything, in the order in which things depend on each other."""
-    return [
-        _guarded(name, check)
-        for name, check in (
-            ("Python", _python),
-            ("cores", _cores),
-            ("PyTorch", _torch),
-            ("MuJoCo", _mujoco),
-            ("Atari", _atari),
-            ("rendering", _rendering),
-            ("video", _video),
-            ("display", _display),
-            ("TensorBoard", _tensorboard),
-            ("disk", _disk),
-        )
+    """Run all checks, in the order in which they depend on each other."""
+    checks: list[tuple[str, Callable[[], Finding]]] = [
+        ("Python", _python),
+        ("cores", _cores),
+        ("PyTorch", _torch),
+        *_simulators(),
+        ("rendering", _rendering),
+        ("video", partial(_optional, "video", "imageio", "to write videos")),
+        ("display", partial(_optional, "display", "rich", "for the live display")),
+        ("TensorBoard", partial(_optional, "TensorBoard", "tensorboard", "for its events")),
+        ("disk", _disk),
     ]
+    return [_guarded(name, check) for name, check in checks]
 
 
 def report(findings: list[Finding]) -> int:
-    """Print one line each; the exit code is 1 if training cannot work."""
+    """Print one line per finding; return 1 if training is not possible."""
     width = max(len(finding.name) for finding in findings)
     for finding in findings:
         print(f"{_SIGNS[finding.state]} {finding.name:<{width}}  {finding.detail}")
@@ -55,7 +54,7 @@ def report(findings: list[Finding]) -> int:
 
 
 def _guarded(name: str, check: Callable[[], Finding]) -> Finding:
-    """A check that fails in a way nobody foresaw is a finding, not a traceback."""
+    """Report an exception of a check as a finding."""
     try:
         return check()
     except Exception as error:
@@ -85,36 +84,32 @@ def _torch() -> Finding:
     return Finding("PyTorch", "good", f"{torch.__version__}, {threads} threads, {cuda}")
 
 
-def _take_a_step(world: str) -> None:
-    from emi.envs import make_vec
+def _simulators() -> Iterator[tuple[str, Callable[[], Finding]]]:
+    """Yield one check per extra of the table of environments."""
+    for extra in dict.fromkeys(entry.extra for entry in ENVIRONMENTS.values()):
+        if extra is not None:
+            members = {n: entry for n, entry in ENVIRONMENTS.items() if entry.extra == extra}
+            yield extra, partial(_simulator, extra, members)
 
-    envs = make_vec(world, 1, threads=1)
+
+def _simulator(extra: str, members: dict[str, Environment]) -> Finding:
+    """Take one step in the first environment of each class in `members`."""
+    simulator = next(iter(members.values())).simulator
+    assert simulator is not None, "an extra installs a simulator"
+    first: dict[str, str] = {}
+    for name, entry in members.items():
+        first.setdefault(entry.home, name)
     try:
-        envs.reset(seed=0)
-        envs.step(envs.action_space.sample())
-    finally:
-        envs.close()
-
-
-def _mujoco() -> Finding:
-    try:
-        import mujoco
-    except ImportError:
-        return Finding("MuJoCo", "bad", "not installed: pip install 'emi-rl[mujoco]'")
-    for world in ("SparseHalfCheetah", "SwimmerGather"):
-        _take_a_step(world)
-    return Finding(
-        "MuJoCo", "good", f"{mujoco.__version__}, SparseHalfCheetah and SwimmerGather step"
-    )
-
-
-def _atari() -> Finding:
-    try:
-        import ale_py
-    except ImportError:
-        return Finding("Atari", "absent", "no ale-py, for Atari: pip install 'emi-rl[atari]'")
-    _take_a_step("Freeway")
-    return Finding("Atari", "good", f"ale-py {ale_py.__version__}, Freeway steps")
+        version = getattr(importlib.import_module(simulator), "__version__", "")
+    except ModuleNotFoundError:
+        needed = f"no {simulator}, for {', '.join(members)}"
+        return Finding(extra, "absent", f"{needed}: pip install 'emi-rl[{extra}]'")
+    for name in first.values():
+        with closing(envs.make_vec(name, 1, threads=1)) as env:
+            env.reset(seed=0)
+            env.step(env.action_space.sample())
+    stepped = " and ".join(first.values())
+    return Finding(extra, "good", f"{simulator} {version}, took a step in {stepped}")
 
 
 def _rendering() -> Finding:
@@ -123,19 +118,7 @@ def _rendering() -> Finding:
     try:
         return Finding("rendering", "good", rendering_backend())
     except (RuntimeError, ImportError) as error:
-        return Finding("rendering", "absent", f"only 'emi watch' needs it: {error}")
-
-
-def _video() -> Finding:
-    return _optional("video", "imageio", "to write videos")
-
-
-def _display() -> Finding:
-    return _optional("display", "rich", "for the live display")
-
-
-def _tensorboard() -> Finding:
-    return _optional("TensorBoard", "tensorboard", "for TensorBoard events")
+        return Finding("rendering", "absent", f"needed only by 'emi watch': {error}")
 
 
 def _optional(name: str, module: str, purpose: str) -> Finding:
@@ -153,6 +136,6 @@ def _disk() -> Finding:
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
-        reason = error.strerror
-        return Finding("disk", "bad", f"cannot write here: {reason}: go to another directory")
-    return Finding("disk", "good", "this directory can be written")
+        detail = f"cannot write here: {error.strerror}: use another directory"
+        return Finding("disk", "bad", detail)
+    return Finding("disk", "good", "this directory is writable")

@@ -1,7 +1,6 @@
-"""Where a run came from: versions, commit, command and machine; no names of users or hosts."""
+"""The origin of a run: versions, commit, command and machine; no names of users or hosts."""
 
 import importlib.metadata
-import os
 import platform
 import subprocess
 from collections.abc import Sequence
@@ -12,7 +11,7 @@ from typing import Any
 import emi
 from emi.training.config import usable_cores
 
-# Whatever can decide a number.
+# Packages that can change a number.
 _DISTRIBUTIONS = (
     "torch",
     "numpy",
@@ -25,16 +24,16 @@ _DISTRIBUTIONS = (
 )
 
 
-def describe_start(words: Sequence[str], iteration: int) -> dict[str, Any]:
-    """One entry of `starts` in provenance.json: a run that begins or goes on at `iteration`.
+def describe_start(command: Sequence[str], iteration: int) -> dict[str, Any]:
+    """Return one entry of `starts` in provenance.json: a run that starts or resumes at `iteration`.
 
-    `words` is the command as typed; of absolute paths only the last part is kept.
+    `command` is the command line; of absolute paths only the last part is kept.
     """
     commit, modified = _commit()
     return {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "iteration": iteration,
-        "command": " ".join(_without_place(word) for word in words),
+        "command": " ".join(map(_without_directory, command)),
         "commit": commit,
         "modified": modified,
         "versions": _versions(),
@@ -42,8 +41,8 @@ def describe_start(words: Sequence[str], iteration: int) -> dict[str, Any]:
     }
 
 
-def _without_place(word: str) -> str:
-    name, equals, value = word.rpartition("=")
+def _without_directory(argument: str) -> str:
+    name, equals, value = argument.rpartition("=")
     path = PurePath(value)
     return f"{name}{equals}{path.name if path.is_absolute() else value}"
 
@@ -62,20 +61,20 @@ def _version(distribution: str) -> str | None:
 
 
 def _commit() -> tuple[str | None, bool | None]:
-    """Commit that holds our source, and whether the source differs from it; None if unknown."""
+    """Return the commit of our source and whether the source differs from it; None if unknown."""
     source = Path(emi.__path__[0])
-    # A package installed inside somebody's checkout is not part of it: our files must be tracked.
+    # A package installed inside another repository is not part of it: our files must be tracked.
     if _git(source, "ls-files", "--error-unmatch", "cli.py") is None:
         return None, None
     status = _git(source, "status", "--porcelain", "--", ".")
     return _git(source, "rev-parse", "HEAD"), None if status is None else bool(status)
 
 
-def _git(where: Path, *words: str) -> str | None:
+def _git(directory: Path, *arguments: str) -> str | None:
     try:
         done = subprocess.run(
-            ["git", "--no-optional-locks", *words],
-            cwd=where,
+            ["git", "--no-optional-locks", *arguments],
+            cwd=directory,
             capture_output=True,
             text=True,
             timeout=10,
