@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 import torch
 
+from emi.errors import UserError
 from emi.runs import checkpoint
-from emi.runs.checkpoint import CheckpointError, latest_iteration, load_latest, save
+from emi.runs.checkpoint import latest_iteration, load_latest, save
 
 DTYPES = [
     torch.bool,
@@ -276,13 +277,13 @@ class TestDamage:
             save(tmp_path, number, small_state(number))
         for number in (60, 120):
             _flip(tmp_path / f"{number:08d}", "tensors.safetensors")
-        with pytest.raises(CheckpointError, match=r"no usable .*00000120 .*; .*00000060 "):
+        with pytest.raises(UserError, match=r"no usable .*00000120 .*; .*00000060 "):
             load_latest(tmp_path)
         assert latest_iteration(tmp_path) is None
 
     def test_none_there(self, tmp_path: Path) -> None:
         for directory in (tmp_path, tmp_path / "missing"):
-            with pytest.raises(CheckpointError, match="there is no checkpoint in"):
+            with pytest.raises(UserError, match="there is no checkpoint in"):
                 load_latest(directory)
             assert latest_iteration(directory) is None
             assert not checkpoint.exists(directory)
@@ -396,7 +397,7 @@ class TestHostile:
                 _sign(folder)
             try:
                 state = load_latest(tmp_path).state
-            except CheckpointError:
+            except UserError:
                 refused += 1
             else:
                 assert isinstance(state, dict)
@@ -428,7 +429,7 @@ class TestHostile:
         folder = save(tmp_path, 7, {"nothing": 0})
         (folder / "state.json").write_bytes(skeleton)
         _sign(folder)
-        with pytest.raises(CheckpointError, match="checkpoint 00000007 is damaged"):
+        with pytest.raises(UserError, match="checkpoint 00000007 is damaged"):
             load_latest(tmp_path)
 
     @pytest.mark.parametrize(
@@ -449,14 +450,14 @@ class TestHostile:
         data = len(text).to_bytes(8, "little") + text + bytes(4)
         (folder / "tensors.safetensors").write_bytes(data)
         _sign(folder)
-        with pytest.raises(CheckpointError, match="checkpoint 00000007 is damaged"):
+        with pytest.raises(UserError, match="checkpoint 00000007 is damaged"):
             load_latest(tmp_path)
 
     def test_a_tensor_that_belongs_to_nothing(self, tmp_path: Path) -> None:
         folder = save(tmp_path, 7, {"x": torch.ones(1)})
         (folder / "state.json").write_text('{"items":[]}')
         _sign(folder)
-        with pytest.raises(CheckpointError, match="tensor 'state/x' belongs to nothing"):
+        with pytest.raises(UserError, match="tensor 'state/x' belongs to nothing"):
             load_latest(tmp_path)
 
     def test_a_pickle_is_not_run(self, tmp_path: Path) -> None:
@@ -466,7 +467,7 @@ class TestHostile:
         for name in ("tensors.safetensors", "state.json"):
             (folder / name).write_bytes(call)
         _sign(folder)
-        with pytest.raises(CheckpointError):
+        with pytest.raises(UserError):
             load_latest(tmp_path)
         assert not trap.exists()
 
@@ -483,5 +484,5 @@ class TestHostile:
         folder = save(tmp_path, 7, {"x": 1})
         with (folder / "manifest.json").open("ab") as file:
             file.truncate(10 * 2**30)  # sparse: no disk is used
-        with pytest.raises(CheckpointError, match=r"manifest\.json is too large"):
+        with pytest.raises(UserError, match=r"manifest\.json is too large"):
             load_latest(tmp_path)

@@ -7,15 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from emi.runs.metrics_file import (
-    COLUMNS,
-    MetricsError,
-    MetricsFile,
-    Position,
-    Row,
-    keep_until,
-    last_row,
-)
+from emi.errors import UserError
+from emi.runs.metrics_file import COLUMNS, MetricsFile, Position, Row, keep_until, last_row
 
 
 def row(iteration: int) -> Row:
@@ -116,7 +109,7 @@ def test_any_half_written_end_is_dropped(tmp_path: Path) -> None:
 def test_a_missing_file_is_an_empty_one(tmp_path: Path) -> None:
     assert keep_until(tmp_path / "m.csv", 0) == Position(0, 0, 0.0)
     assert not (tmp_path / "m.csv").exists()
-    with pytest.raises(MetricsError, match="ends at iteration 0, before the checkpoint's 4"):
+    with pytest.raises(UserError, match="ends at iteration 0, before the checkpoint's 4"):
         keep_until(tmp_path / "m.csv", 4)
 
 
@@ -135,7 +128,7 @@ def test_a_changed_file_is_refused_and_kept(tmp_path: Path, change: object) -> N
     write(path, 3)
     changed = change(path.read_text())  # type: ignore[operator]
     path.write_text(changed)
-    with pytest.raises(MetricsError, match="was changed by hand"):
+    with pytest.raises(UserError, match="was changed by hand"):
         keep_until(path, 3)
     assert path.read_text() == changed
 

@@ -1,4 +1,4 @@
-"""Train, stop, resume: the effects around the loop, and that stopping changes no bit."""
+"""Train, stop, resume: what a run writes, and that stopping changes no bit."""
 
 import csv
 import dataclasses
@@ -18,34 +18,29 @@ import pytest
 import torch
 from test_checkpoint import same
 
-from emi.errors import NotFiniteError
+from emi.envs.table import ENVIRONMENTS
+from emi.errors import FAILED, NotFiniteError, UserError
+from emi.intrinsic.table import METHODS
 from emi.runs import checkpoint, run_directory, tensorboard_events
 from emi.runs import run as run_module
 from emi.runs.checkpoint import load_latest
-from emi.training.config import METHODS, ConfigError, TrainConfig, resolve
 from emi.runs.metrics_file import COLUMNS
-from emi.runs.progress import Silent
-from emi.runs.run import RunError, run
-from emi.runs.run_directory import RunDirectory, RunDirectoryError
+from emi.runs.progress import Progress
+from emi.runs.run import run
+from emi.runs.run_directory import RunDirectory
+from emi.training.config import TrainConfig
+from emi.training.presets import resolve
 from emi.training.trainer import Report, Trainer
 
-CONFIG = resolve(
-    "SparseHalfCheetah",
-    steps=1_000,
-    threads=1,
-    overrides=["steps_per_iteration=100", "num_envs=2"],
-)  # ten iterations
+SIZES = {"steps_per_iteration": 100, "num_envs": 2, "threads": 1}
+CONFIG = resolve("SparseHalfCheetah", settings={**SIZES, "steps": 1_000})  # ten iterations
 
-# Settings with which a method pays after two iterations of 100 steps.
-AT_WORK_SOON = {
-    "ex2": (
-        "intrinsic.min_replay=100",
-        "intrinsic.updates=9",
-        "intrinsic.first_updates=9",
-        "intrinsic.replay_size=150",  # wraps around
-    ),
-    "ae-simhash": ("intrinsic.ae_updates=9", "intrinsic.ae_every=2"),
-    "vime": ("intrinsic.min_replay=100", "intrinsic.updates=9", "intrinsic.replay_size=150"),
+# Settings with which the bonus is not zero after two iterations of 100 steps. A replay memory of
+# 150 transitions wraps around.
+SMALL_METHODS: dict[str, dict[str, Any]] = {
+    "ex2": {"min_replay": 100, "updates": 9, "first_updates": 9, "replay_size": 150},
+    "ae-simhash": {"ae_updates": 9, "ae_every": 2},
+    "vime": {"min_replay": 100, "updates": 9, "replay_size": 150},
 }
 
 
@@ -59,27 +54,24 @@ class FakeTrainer:
         self.iteration = 0
         self._size = config.steps_per_iteration
         self._rng = np.random.default_rng(config.seed)
-        self._walk = torch.zeros(3, dtype=torch.float64)
+        self.walk = torch.zeros(3, dtype=torch.float64)
         self.closed = False
 
     def iterate(self) -> Report:
-        self._walk += torch.from_numpy(self._rng.standard_normal(3))
+        self.walk += torch.from_numpy(self._rng.standard_normal(3))
         FakeTrainer.at(self.iteration + 1)
         self.iteration += 1
-        metrics = dict.fromkeys(COLUMNS[4:], 0.0) | {"fake/walk": float(self._walk[0])}
+        metrics = dict.fromkeys(COLUMNS[4:], 0.0) | {"fake/walk": float(self.walk[0])}
         return Report(self.iteration, self.iteration * self._size, metrics)
 
     def state_dict(self) -> dict[str, Any]:
         rng = self._rng.bit_generator.state
-        return {"iteration": self.iteration, "rng": rng, "walk": self._walk}
+        return {"iteration": self.iteration, "rng": rng, "walk": self.walk}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.iteration = state["iteration"]
         self._rng.bit_generator.state = state["rng"]
-        self._walk.copy_(state["walk"])
-
-    def embedding_sample(self) -> dict[str, torch.Tensor]:
-        return {"phi": self._walk}
+        self.walk.copy_(state["walk"])
 
     def close(self) -> None:
         self.closed = True
@@ -87,8 +79,9 @@ class FakeTrainer:
 
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> type[FakeTrainer]:
-    """Replace the trainer by the fake one, and leave TensorBoard out for speed."""
+    """Replace the trainer by the fake one; without TensorBoard, which is slow."""
     monkeypatch.setattr(run_module, "Trainer", FakeTrainer)
+    monkeypatch.setattr(run_module, "embedding_sample", lambda trainer: {"phi": trainer.walk})
     monkeypatch.setattr(tensorboard_events, "is_installed", lambda: False)
     monkeypatch.setattr(FakeTrainer, "at", staticmethod(lambda iteration: None))
     return FakeTrainer
@@ -163,7 +156,7 @@ class TestRun:
         run(CONFIG, tmp_path / "run")
         assert list(dict.fromkeys(saved)) == [0, 2, 4, 6, 8, 10]
 
-    def test_seconds_go_on_after_a_resume(
+    def test_seconds_continue_after_a_resume(
         self, tmp_path: Path, fake: type[FakeTrainer], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         now = 1000.0
@@ -196,32 +189,32 @@ class TestRun:
     ) -> None:
         (tmp_path / "full").mkdir()
         (tmp_path / "full" / "notes.txt").write_text("mine")
-        with pytest.raises(RunDirectoryError, match=r"holds other files \(notes\.txt\)"):
+        with pytest.raises(UserError, match=r"holds other files \(notes\.txt\)"):
             run(CONFIG, tmp_path / "full")
-        with pytest.raises(RunDirectoryError, match="holds no run"):
+        with pytest.raises(UserError, match="holds no run"):
             run(CONFIG, tmp_path / "new", resume=True)
 
         def refuse(config: TrainConfig) -> None:
-            raise ValueError("this space\nis not supported")
+            raise UserError("this space is not supported")
 
         monkeypatch.setattr(run_module, "Trainer", refuse)
-        with pytest.raises(ConfigError, match=r"^this space is not supported$"):
+        with pytest.raises(UserError, match=r"^this space is not supported$"):
             run(CONFIG, tmp_path / "new")
-
-        def lacks_mujoco(config: TrainConfig) -> None:
-            raise ModuleNotFoundError("No module named 'mujoco'", name="mujoco")
-
-        monkeypatch.setattr(run_module, "Trainer", lacks_mujoco)
-        with pytest.raises(ConfigError, match=r"needs mujoco, .*: pip install 'emi-rl\[mujoco\]'$"):
-            run(CONFIG, tmp_path / "new")
+        monkeypatch.setattr(run_module, "Trainer", Trainer)
+        with monkeypatch.context() as without:
+            without.setitem(sys.modules, "mujoco", None)
+            home = ENVIRONMENTS["SparseHalfCheetah"].home.partition(":")[0]
+            without.delitem(sys.modules, f"emi.envs.{home}", raising=False)
+            with pytest.raises(UserError, match=r"mujoco, .*: pip install 'emi-rl\[mujoco\]'$"):
+                run(CONFIG, tmp_path / "new")
         monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-        with pytest.raises(ConfigError, match="no CUDA device here: use --device cpu"):
+        with pytest.raises(UserError, match="no CUDA device here: use --device cpu"):
             run(dataclasses.replace(CONFIG, device="cuda"), tmp_path / "new")
         assert files(tmp_path) == {"full", "full/notes.txt"}
 
     def test_resume_of_another_run(self, tmp_path: Path, fake: type[FakeTrainer]) -> None:
         run(CONFIG, tmp_path / "run")
-        with pytest.raises(RunDirectoryError, match=r"holds another run \(seed differs\)"):
+        with pytest.raises(UserError, match=r"holds another run \(seed differs\)"):
             run(dataclasses.replace(CONFIG, seed=1), tmp_path / "run", resume=True)
 
     def test_two_processes_cannot_write_one_run(
@@ -230,7 +223,7 @@ class TestRun:
         refused: list[int] = []
 
         def intrude(iteration: int) -> None:
-            with pytest.raises(RunDirectoryError, match="being written by another process"):
+            with pytest.raises(UserError, match="being written by another process"):
                 run(CONFIG, tmp_path / "run", resume=True)
             refused.append(iteration)
 
@@ -321,7 +314,7 @@ class TestStop:
                 kill_after=chance.uniform(0.0, 0.02),
             )
             kills += os.WIFSIGNALED(status)
-        assert kills > 0  # how many is the machine's to say
+        assert kills > 0  # how many depends on the speed of the machine
         assert_same_run(tmp_path / "straight", path)
 
 
@@ -331,9 +324,9 @@ def forked(
     kill_at_row: int = sys.maxsize,
     kill_after: float = 0.0,
 ) -> int:
-    """Do `work` in a child, much cheaper than a new interpreter; its wait status.
+    """Do `work` in a forked child, faster than a new interpreter; return its wait status.
 
-    It is killed `kill_after` seconds after `metrics` has got the row `kill_at_row`.
+    The child is killed `kill_after` seconds after `metrics` has the row `kill_at_row`.
     """
     child = os.fork()
     if child == 0:
@@ -352,7 +345,7 @@ def forked(
     return os.waitpid(child, 0)[1]
 
 
-class TestTrouble:
+class TestFailures:
     def test_not_finite_keeps_the_last_good_checkpoint(
         self, tmp_path: Path, fake: type[FakeTrainer], monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -368,7 +361,7 @@ class TestTrouble:
         assert len(rows(tmp_path / "run")) == 6
 
     @pytest.mark.parametrize("part", ["checkpoint", "metrics", "embedding"])
-    def test_a_full_disk_is_one_sentence_and_can_be_mended(
+    def test_a_full_disk_is_one_sentence_and_the_run_can_be_resumed(
         self, tmp_path: Path, fake: type[FakeTrainer], monkeypatch: pytest.MonkeyPatch, part: str
     ) -> None:
         full = True
@@ -391,11 +384,12 @@ class TestTrouble:
         else:
             always = guard(run_directory.write_embedding, lambda *args: True)
             monkeypatch.setattr(run_directory, "write_embedding", always)
-        with pytest.raises(RunError) as caught:
+        with pytest.raises(UserError) as caught:
             run(CONFIG, tmp_path / "run", checkpoint_seconds=0.0)
+        assert caught.value.exit_code == FAILED
         assert str(caught.value) == (
             f"cannot write in {tmp_path / 'run'}: No space left on device:"
-            f" when that is mended, go on with: emi resume {tmp_path / 'run'}"
+            f" when that is fixed, resume with: emi resume {tmp_path / 'run'}"
         )
         full = False
         assert run(CONFIG, tmp_path / "run", resume=True).complete
@@ -409,9 +403,7 @@ class TestTrouble:
             raise PermissionError(13, "Permission denied")
 
         monkeypatch.setattr(Path, "mkdir", refuse)
-        with pytest.raises(
-            RunDirectoryError, match="Permission denied: make it writable or go elsewhere"
-        ):
+        with pytest.raises(UserError, match="denied: make it writable or choose another --out"):
             run(CONFIG, tmp_path / "run")
 
     def test_a_damaged_checkpoint_costs_only_time(
@@ -435,7 +427,7 @@ class TestTrouble:
         before = (tmp_path / "run" / "metrics.csv").read_text()
         for folder in (tmp_path / "run" / "checkpoints").iterdir():
             folder.rename(tmp_path / folder.name)
-        with pytest.raises(checkpoint.CheckpointError, match="there is no checkpoint in"):
+        with pytest.raises(UserError, match="there is no checkpoint in"):
             run(CONFIG, tmp_path / "run", resume=True)
         assert (tmp_path / "run" / "metrics.csv").read_text() == before
 
@@ -443,7 +435,7 @@ class TestTrouble:
         directory = RunDirectory(tmp_path)
         run_directory.write_config(directory, CONFIG)
         checkpoint.save(directory.checkpoints, 3, {"iteration": 3})
-        with pytest.raises(RunError, match="written by another version of emi"):
+        with pytest.raises(UserError, match="written by another version of emi"):
             run(CONFIG, tmp_path, resume=True)
 
 
@@ -469,7 +461,9 @@ class TestTensorBoard:
         assert "fake/walk" in events.Tags()["scalars"]
         assert [e.step for e in events.Scalars("run/kl")] == [100 * n for n in range(1, 11)]
 
-    def test_without_tensorboard_it_is_said(self, tmp_path: Path, fake: type[FakeTrainer]) -> None:
+    def test_a_note_if_tensorboard_is_not_installed(
+        self, tmp_path: Path, fake: type[FakeTrainer]
+    ) -> None:
         progress = Noting()
         run(WHOLE, tmp_path / "run", progress=progress)
         assert progress.notes == [
@@ -477,7 +471,7 @@ class TestTensorBoard:
         ]
 
 
-class Noting(Silent):
+class Noting(Progress):
     def __init__(self) -> None:
         self.notes: list[str] = []
 
@@ -486,32 +480,29 @@ class Noting(Silent):
 
 
 # As CONFIG, with an episode of 500 steps in every iteration.
-WHOLE = resolve(
-    "SparseHalfCheetah", steps=500, threads=1, overrides=["steps_per_iteration=500", "num_envs=1"]
-)
+WHOLE = dataclasses.replace(CONFIG, steps=500, steps_per_iteration=500, num_envs=1)
 
 
-def test_episodes_that_no_iteration_holds_are_spoken_of(
+def test_a_note_if_an_iteration_is_shorter_than_an_episode(
     tmp_path: Path, fake: type[FakeTrainer]
 ) -> None:
     progress = Noting()
     run(CONFIG, tmp_path / "run", progress=progress)
     assert progress.notes[-1] == (
-        "each environment takes 50 steps in an iteration and an episode up to 500: one that is "
-        "cut off counts in no return; for whole ones raise steps_per_iteration or lower num_envs "
-        "(--set)"
+        "each environment takes 50 steps in an iteration, but an episode can have 500: episodes "
+        "that are cut off do not count in the return; to include them, raise steps_per_iteration "
+        "or lower num_envs (--set)"
     )
 
 
 class TestRealTrainer:
     def test_ten_iterations_equal_a_kill_and_a_resume(self, tmp_path: Path) -> None:
-        words = ["steps_per_iteration=100", "num_envs=2"]
         program = f"""
 import os, signal
 from emi.runs import run as run_module
-from emi.training.config import resolve
+from emi.training.presets import resolve
 from emi.training.trainer import Trainer
-config = resolve("SparseHalfCheetah", steps=1000, threads=1, overrides={words})
+config = resolve("SparseHalfCheetah", settings={dict(SIZES, steps=1_000)})
 class Doomed(Trainer):
     def iterate(self):
         if self.iteration == 6:
@@ -536,8 +527,10 @@ run_module.run(config, {str(tmp_path / "run")!r}, checkpoint_seconds=0.0)
     def test_a_checkpoint_holds_all_that_matters(
         self, tmp_path: Path, env: str, method: str
     ) -> None:
-        words = ["steps_per_iteration=100", "num_envs=2", *AT_WORK_SOON.get(method, ())]
-        config = resolve(env, method, steps=400, threads=1, overrides=words)
+        settings = {**SIZES, "steps": 400}
+        if method in SMALL_METHODS:
+            settings["intrinsic"] = SMALL_METHODS[method]
+        config = resolve(env, method, settings)
         straight = Trainer(config)
         for _ in range(2):
             straight.iterate()
@@ -547,7 +540,7 @@ run_module.run(config, {str(tmp_path / "run")!r}, checkpoint_seconds=0.0)
         for _ in range(2):
             metrics = straight.iterate().metrics
             assert same(metrics, resumed.iterate().metrics)
-            assert (metrics["bonus_std"] > 0) == (method != "trpo"), "not at work yet"
+            assert (metrics["bonus_std"] > 0) == (method != "trpo"), "the bonus is still zero"
         assert same(straight.state_dict(), resumed.state_dict())
         straight.close()
         resumed.close()
