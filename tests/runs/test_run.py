@@ -18,6 +18,7 @@ import pytest
 import torch
 from test_checkpoint import same
 
+from emi.agent.policy import PolicyConfig
 from emi.envs.table import ENVIRONMENTS
 from emi.errors import FAILED, NotFiniteError, UserError
 from emi.intrinsic.table import METHODS
@@ -310,7 +311,7 @@ class TestStop:
             status = forked(
                 lambda resume=resume: run(config, path, resume=resume, checkpoint_seconds=0.0),
                 path / "metrics.csv",
-                kill_at_row=min(50, done + chance.randint(2, 12)),
+                kill_at_row=done + chance.randint(2, 12),  # after row 50 it is not killed
                 kill_after=chance.uniform(0.0, 0.02),
             )
             kills += os.WIFSIGNALED(status)
@@ -437,6 +438,94 @@ class TestFailures:
         checkpoint.save(directory.checkpoints, 3, {"iteration": 3})
         with pytest.raises(UserError, match="written by another version of emi"):
             run(CONFIG, tmp_path, resume=True)
+
+
+# What an earlier version of emi wrote: settings that were added later are missing.
+OLD_CONFIG = """{
+  "env": "SparseHalfCheetah",
+  "method": "emi",
+  "seed": 4,
+  "steps": 1000,
+  "steps_per_iteration": 100,
+  "num_envs": 2,
+  "eta": 0.001,
+  "discount": 0.995,
+  "threads": 1,
+  "intrinsic": {"embedding_dim": 2, "lambda_error": 5.0, "lambda_info": 1.0},
+  "policy": {"hidden": [64, 32]},
+  "value": {"kind": "linear"},
+  "trpo": {"max_kl": 0.02}
+}
+"""
+OLD_PROVENANCE = """{
+  "starts": [
+    {"time": "2026-11-18T01:23:52+00:00", "iteration": 0, "command": "emi train", "commit": null,
+     "modified": null, "versions": {"emi": "0.0.9"}, "machine": {"cpu": "AMD", "cores": 2}}
+  ]
+}
+"""
+OLD_METRICS = """\
+iteration,steps,seconds,steps_per_second,episodes,return_mean,return_std,return_max,bonus_mean,\
+bonus_std,kl,entropy,explained_variance,fake/old
+1,100,2.0,50.0,0,nan,nan,nan,0.0,0.0,0.0,0.0,0.0,0.5
+2,200,4.0,50.0,0,nan,nan,nan,0.0,0.0,0.0,0.0,0.0,0.25
+3,300,6.0,50.0,0,nan,nan,nan,0.0,0.0,0.0,0.0,0.0,0.125
+"""
+
+
+def test_a_run_of_an_older_version_is_resumed(tmp_path: Path, fake: type[FakeTrainer]) -> None:
+    """Fewer settings, no `changed`, other columns; killed after row 3, with checkpoint 2."""
+    directory = RunDirectory(tmp_path / "run")
+    directory.path.mkdir()
+    directory.config.write_text(OLD_CONFIG)
+    directory.provenance.write_text(OLD_PROVENANCE)
+    directory.metrics.write_text(OLD_METRICS)
+    config = run_directory.read_config(directory)
+    assert (config.seed, config.trpo.max_kl, config.value.kind) == (4, 0.02, "linear")
+    # The defaults of what is missing.
+    assert (config.clip_rewards, config.bootstrap_timeouts, config.gae_lambda) == (False, False, 1)
+    assert (config.device, config.trpo.cg_iterations) == ("cpu", 10)
+    old = fake(config)
+    old.iterate(), old.iterate()
+    checkpoint.save(directory.checkpoints, 2, old.state_dict())
+
+    assert run(config, directory.path, resume=True).complete
+    run(config, tmp_path / "straight")
+    resumed, straight = (load_latest(tmp_path / n / "checkpoints") for n in ("run", "straight"))
+    assert resumed.iteration == straight.iteration == 10
+    assert same(resumed.state, straight.state)
+    table = rows(directory.path)
+    assert [line["iteration"] for line in table] == [str(n) for n in range(1, 11)]
+    assert [line["fake/old"] for line in table] == ["0.5", "0.25", *["nan"] * 8]
+    walk = [line["fake/walk"] for line in rows(tmp_path / "straight")]
+    assert [line["fake/walk"] for line in table] == ["nan", "nan", *walk[2:]]
+    assert list(table[0])[-2:] == ["fake/old", "fake/walk"]
+    record = json.loads(directory.provenance.read_text())
+    assert list(record) == ["starts"]
+    assert [start["iteration"] for start in record["starts"]] == [0, 2]
+    assert directory.config.read_text() == OLD_CONFIG
+
+
+def test_changed_settings_of_a_run_from_python(
+    tmp_path: Path, fake: type[FakeTrainer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(iteration: int) -> None:
+        if iteration == 5:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(fake, "at", staticmethod(stop))
+    config = dataclasses.replace(CONFIG, discount=0.9, policy=PolicyConfig(hidden=(8,)))
+    assert not run(config, tmp_path / "run").complete
+    file = tmp_path / "run/provenance.json"
+    before = json.loads(file.read_text())["changed"]
+    expected = {"discount", "num_envs", "policy.hidden", "steps", "steps_per_iteration"}
+    assert set(before) - {"threads"} == expected  # the preset uses all cores
+    monkeypatch.setattr(fake, "at", staticmethod(lambda i: None))
+    monkeypatch.setattr(run_directory, "changed_settings", lambda config: ["of a later preset"])
+    assert run(config, tmp_path / "run", resume=True).complete
+    after = json.loads(file.read_text())
+    assert after["changed"] == before
+    assert [start["iteration"] for start in after["starts"]] == [0, 5]
 
 
 class TestTensorBoard:

@@ -15,6 +15,7 @@ import torch
 from safetensors.torch import load_file
 
 import emi
+from emi.agent.trpo import TRPOConfig
 from emi.errors import UserError
 from emi.runs import checkpoint
 from emi.runs.provenance import describe_start
@@ -50,7 +51,7 @@ class TestConfig:
     )
     def test_a_config_that_is_not_one(self, directory: RunDirectory, text: str) -> None:
         directory.config.write_text(text)
-        with pytest.raises(UserError, match="is not a config of emi"):
+        with pytest.raises(UserError, match=r"^cannot read .*config\.json: ."):
             read_config(directory)
 
     def test_no_config(self, directory: RunDirectory) -> None:
@@ -61,6 +62,8 @@ class TestConfig:
         assert default_path(CONFIG) == Path("runs/SparseHalfCheetah-emi-seed0")
         config = resolve("gym:CartPole-v1", "trpo", {"seed": 7})
         assert default_path(config) == Path("runs/gym-CartPole-v1-trpo-seed7")
+        own = dataclasses.replace(config, env="gym:lab/Maze-v0", method="lab.methods:Visits")
+        assert default_path(own) == Path("runs/gym-lab-Maze-v0-lab.methods-Visits-seed7")
 
 
 class TestFree:
@@ -126,8 +129,8 @@ class TestLock:
 
 class TestProvenance:
     def test_starts_are_added(self, directory: RunDirectory) -> None:
-        add_start(directory, ["emi", "train", "SparseHalfCheetah"], 0)
-        add_start(directory, ["emi", "resume", "/somewhere/private/run"], 12)
+        add_start(directory, CONFIG, ["emi", "train", "SparseHalfCheetah"], 0)
+        add_start(directory, CONFIG, ["emi", "resume", "/somewhere/private/run"], 12)
         starts = json.loads(directory.provenance.read_text())["starts"]
         assert [s["iteration"] for s in starts] == [0, 12]
         assert starts[0]["command"] == "emi train SparseHalfCheetah"
@@ -139,8 +142,29 @@ class TestProvenance:
 
     def test_an_unreadable_record_does_not_stop_training(self, directory: RunDirectory) -> None:
         directory.provenance.write_text("{")
-        add_start(directory, ["emi"], 3)
+        add_start(directory, CONFIG, ["emi"], 3)
         assert len(json.loads(directory.provenance.read_text())["starts"]) == 1
+
+    def test_changed_settings_are_stored_once(
+        self, directory: RunDirectory, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        config = dataclasses.replace(CONFIG, discount=0.9, trpo=TRPOConfig(max_kl=0.02))
+        add_start(directory, config, ["emi"], 0)
+        changed = json.loads(directory.provenance.read_text())["changed"]
+        assert set(changed) - {"threads"} == {"discount", "steps", "trpo.max_kl"}
+        # A later version has another preset.
+        monkeypatch.setattr("emi.runs.run_directory.changed_settings", lambda config: ["eta"])
+        add_start(directory, config, ["emi"], 5)
+        assert json.loads(directory.provenance.read_text())["changed"] == changed
+
+    def test_a_record_of_an_older_version_has_no_changed_settings(
+        self, directory: RunDirectory
+    ) -> None:
+        directory.provenance.write_text('{"starts": [{"iteration": 0, "command": "emi train"}]}')
+        add_start(directory, CONFIG, ["emi", "resume", "run"], 5)
+        record = json.loads(directory.provenance.read_text())
+        assert list(record) == ["starts"]
+        assert [start["command"] for start in record["starts"]] == ["emi train", "emi resume run"]
 
     def test_no_private_paths_or_names(self) -> None:
         words = ["emi", "train", "X", "--out=/home/me/run", "--set", "a=/b/c", "--out", "/d/e", "r"]

@@ -71,10 +71,9 @@ def read_config_file(file: Path) -> TrainConfig:
         return configs.from_dict(json.loads(file.read_bytes()))
     except FileNotFoundError:
         raise UserError(f"{file.parent} holds no run: there is no {file.name} in it") from None
-    except OSError as error:
-        raise UserError(f"cannot read {file}: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{file} is not a config of emi: {error}") from None
+    except (OSError, ValueError, RecursionError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise UserError(f"cannot read {file}: {reason}") from None
 
 
 def require_same(directory: RunDirectory, config: TrainConfig) -> None:
