@@ -49,7 +49,7 @@ def test_a_run_without_a_bonus_is_refused(
     assert capsys.readouterr().err == "emi: trpo has no bonus: give a run of another method\n"
 
 
-def test_the_bonus_is_compared_with_the_reward_that_is_learnt_from() -> None:
+def test_the_bonus_is_compared_with_the_clipped_reward() -> None:
     shares = []
     for clip in (True, False):
         trainer = Trainer(resolve("gym:Pendulum-v1", "emi", SIZES | {"clip_rewards": clip}))

@@ -144,12 +144,12 @@ class TestRoundTrip:
         ],
         ids=lambda value: type(value).__name__,
     )
-    def test_what_cannot_be_kept_is_named(self, tmp_path: Path, value: Any) -> None:
+    def test_a_value_that_cannot_be_stored_is_named(self, tmp_path: Path, value: Any) -> None:
         with pytest.raises(TypeError, match=r"^state/a/0 is a .*; a checkpoint cannot keep it$"):
             save(tmp_path, 1, {"a": [value]})
         assert not any(tmp_path.iterdir())
 
-    def test_a_key_that_cannot_be_kept(self, tmp_path: Path) -> None:
+    def test_a_key_that_cannot_be_stored(self, tmp_path: Path) -> None:
         with pytest.raises(TypeError, match=r"^state has the key \(1, 2\)"):
             save(tmp_path, 1, {(1, 2): 3})  # type: ignore[dict-item]
 
@@ -196,7 +196,7 @@ class TestFolders:
         save(tmp_path, 3, small_state(3))
         assert same(load_latest(tmp_path).state, small_state(3))
 
-    def test_a_damaged_later_one_goes_when_the_run_goes_on(self, tmp_path: Path) -> None:
+    def test_a_damaged_later_one_is_removed_when_the_run_continues(self, tmp_path: Path) -> None:
         save(tmp_path, 3, small_state(3))
         save(tmp_path, 8, small_state(8))
         (tmp_path / "00000008" / "manifest.json").unlink()
@@ -242,7 +242,7 @@ def _pipe(folder: Path, name: str) -> None:
 class TestDamage:
     @pytest.mark.parametrize("damage", [_forget, _flip, _shorten, _empty, _link, _pipe])
     @pytest.mark.parametrize("name", ["manifest.json", "state.json", "tensors.safetensors"])
-    def test_the_one_before_is_used(self, tmp_path: Path, damage: Any, name: str) -> None:
+    def test_the_previous_one_is_used(self, tmp_path: Path, damage: Any, name: str) -> None:
         save(tmp_path, 60, small_state(60))
         save(tmp_path, 120, small_state(120))
         damage(tmp_path / "00000120", name)
@@ -281,7 +281,7 @@ class TestDamage:
             load_latest(tmp_path)
         assert latest_iteration(tmp_path) is None
 
-    def test_none_there(self, tmp_path: Path) -> None:
+    def test_no_checkpoint(self, tmp_path: Path) -> None:
         for directory in (tmp_path, tmp_path / "missing"):
             with pytest.raises(UserError, match="there is no checkpoint in"):
                 load_latest(directory)
@@ -290,7 +290,7 @@ class TestDamage:
 
 
 class TestCrash:
-    def test_a_failure_at_any_call_leaves_the_one_before(
+    def test_a_failure_at_any_call_leaves_the_previous_one(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         save(tmp_path, 1, small_state(1))
@@ -357,7 +357,7 @@ class TestCrash:
 
 
 def _sign(folder: Path) -> None:
-    """Make the manifest fit the files, as a forger would."""
+    """Make the manifest fit the files, as an attacker would."""
     manifest = json.loads((folder / "manifest.json").read_text())
     for name in manifest["files"]:
         data = (folder / name).read_bytes()

@@ -41,7 +41,7 @@ def iterations(path: Path) -> list[int]:
         return [int(line["iteration"]) for line in csv.DictReader(file)]
 
 
-def test_the_columns_of_the_design_come_first_then_the_method_in_its_order(tmp_path: Path) -> None:
+def test_standard_columns_come_first_then_those_of_the_method_in_its_order(tmp_path: Path) -> None:
     write(tmp_path / "m.csv", 1)
     assert (tmp_path / "m.csv").read_text() == (
         "iteration,steps,seconds,steps_per_second,episodes,return_mean,return_std,return_max,"
@@ -263,7 +263,7 @@ def test_a_changed_file_is_refused_and_kept(tmp_path: Path, change: object) -> N
     assert path.read_text() == changed
 
 
-def test_last_row_reads_the_newest_whole_one(tmp_path: Path) -> None:
+def test_last_row_reads_the_newest_complete_row(tmp_path: Path) -> None:
     path = tmp_path / "m.csv"
     assert last_row(path) is None
     path.write_text("iteration,steps")

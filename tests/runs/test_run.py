@@ -185,7 +185,7 @@ class TestRun:
         after = {p: (tmp_path / "run" / p).stat().st_mtime_ns for p in files(tmp_path / "run")}
         assert before == after
 
-    def test_refusals_leave_no_trace(
+    def test_a_refused_run_writes_nothing(
         self, tmp_path: Path, fake: type[FakeTrainer], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         (tmp_path / "full").mkdir()

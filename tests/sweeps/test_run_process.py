@@ -125,7 +125,7 @@ def test_two_processes_take_turns(tmp_path: Path, fake: Path) -> None:
     said = [line for line in lines(log) if not line.startswith("waiting")]
     assert said == ["$ emi train 0.2", "arguments train 0.2 threads 1", "end"] * 2
     with log.open("rb") as file:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # nobody holds it any more
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # it is free again
 
 
 class TestAttend:

@@ -218,5 +218,5 @@ def _read_json(path: Path, limit: int) -> Any:
         raise _Damaged(f"{path.name} is not JSON") from None
 
 
-def _refuse_constant(word: str) -> NoReturn:
-    raise ValueError(f"{word} is not JSON")
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")

@@ -128,11 +128,11 @@ def _rewrite(path: Path, columns: list[str], rows: list[list[str]]) -> None:
 
 def _read(path: Path) -> tuple[list[str], list[list[str]]]:
     """Return columns and rows of the complete lines; the rows must count 1, 2, 3, …"""
-    whole = path.read_bytes().rpartition(b"\n")[0] if path.exists() else b""
-    if not whole:
+    lines = path.read_bytes().rpartition(b"\n")[0] if path.exists() else b""
+    if not lines:
         return [], []
     try:
-        columns, *rows = csv.reader(io.StringIO(whole.decode()))
+        columns, *rows = csv.reader(io.StringIO(lines.decode()))
     except (UnicodeDecodeError, csv.Error):
         columns, rows = [], []
     ordered = [name for name in COLUMNS if name in columns]

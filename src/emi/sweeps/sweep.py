@@ -113,32 +113,32 @@ def _open_engine(name: str, address: str | None, threads: int) -> AbstractContex
 
 def _run_all(now: list[Cell], engine: Engine, slots: int, stop: StopRequest, board: Board) -> None:
     """Run every waiting cell of `now` and keep the list up to date."""
-    handed: dict[int, Job] = {}
-    told = False
+    started: dict[int, Job] = {}
+    passed_on = False
     try:
-        while handed or (not stop and any(cell.state == "waiting" for cell in now)):
-            if stop and not told:
-                for job in handed.values():
+        while started or (not stop and any(cell.state == "waiting" for cell in now)):
+            if stop and not passed_on:
+                for job in started.values():
                     job.stop()
-                told = True
-            for index, job in list(handed.items()):
+                passed_on = True
+            for index, job in list(started.items()):
                 if now[index].state == "waiting" and job.begun():
                     now[index] = replace(now[index], state="running")
                 ended = job.poll()
                 if ended is not None:
-                    del handed[index]
+                    del started[index]
                     now[index] = _after(now[index], ended, bool(stop))
             for index, cell in enumerate(now):
-                if cell.state != "waiting" or index in handed:
+                if cell.state != "waiting" or index in started:
                     continue
-                if not stop and len(handed) < slots:
+                if not stop and len(started) < slots:
                     now[index] = compared(cell)  # it may have waited for days
                     if now[index].state == "waiting":
-                        handed[index] = engine.start(now[index])
+                        started[index] = engine.start(now[index])
             board.show()
             time.sleep(POLL_SECONDS)
     finally:
-        for job in handed.values():
+        for job in started.values():
             job.stop()
         board.end()
 
