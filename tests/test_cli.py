@@ -17,7 +17,7 @@ from emi.cli import main
 from emi.runs import run as run_module
 from emi.runs.checkpoint import load_latest
 from emi.training.trainer import NotFiniteError
-from emi.runs.watch import WatchedEpisode
+from emi.runs.watch import Episode
 
 SMALL = ["--threads", "1", "--set", "steps_per_iteration=100", "num_envs=2"]
 
@@ -218,9 +218,9 @@ class TestTrain:
     ) -> None:
         asked: list[tuple[Any, ...]] = []
 
-        def watch(directory: Path, out: Path, *, seed: int, deterministic: bool) -> WatchedEpisode:
+        def watch(directory: Path, out: Path, *, seed: int, deterministic: bool) -> Episode:
             asked.append((directory, out, seed, deterministic))
-            return WatchedEpisode(2.5, 7)
+            return Episode(2.5, 7)
 
         monkeypatch.setattr("emi.runs.watch.watch", watch)
         assert main(["watch", "d"]) == 0

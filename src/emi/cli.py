@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from emi.errors import BAD_INPUT, FAILED, UserError
 
 if TYPE_CHECKING:
-    from emi.runs.run import RunResult
+    from emi.runs.run import Outcome
     from emi.training.config import TrainConfig
 
 # What a path that was typed can be, wherever it is used. A file that is not there is not among
@@ -304,14 +304,14 @@ def _resume(args: argparse.Namespace) -> int:
     return _finish(_run_in(config, args.dir, True, args.typed))
 
 
-def _run_in(config: "TrainConfig", out: Path, resume: bool, typed: list[str]) -> "RunResult":
+def _run_in(config: "TrainConfig", out: Path, resume: bool, typed: list[str]) -> "Outcome":
     from emi.runs.progress import choose_progress
     from emi.runs.run import run
 
     return run(config, out, resume=resume, progress=choose_progress(), command=typed)
 
 
-def _finish(outcome: "RunResult") -> int:
+def _finish(outcome: "Outcome") -> int:
     if outcome.complete:
         print(f"complete: {outcome.iterations} iterations in {outcome.directory.path}")
         return 0
