@@ -40,11 +40,15 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_damaged_checkpoint_is_skipped_with_a_warning(
-    trained: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    trained: Path,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(watch_module, "MAX_STEPS", 2)
     shutil.copytree(trained, tmp_path / "run")
     (tmp_path / "run/checkpoints/00000001/state.json").write_text("{}")
-    with contextlib.suppress(UserError):  # where nothing can be drawn
+    with contextlib.suppress(UserError):  # where nothing can be rendered
         watch(tmp_path / "run", tmp_path / "x.gif")
     watched = capfd.readouterr().err
     check_bonus(tmp_path / "run")
