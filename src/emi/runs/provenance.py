@@ -13,14 +13,8 @@ from emi.training.config import usable_cores
 
 # Packages that can change a number.
 _DISTRIBUTIONS = (
-    "torch",
-    "numpy",
-    "scipy",
-    "gymnasium",
-    "mujoco",
-    "ale-py",
-    "stable-baselines3",
-    "safetensors",
+    *("torch", "numpy", "scipy", "gymnasium"),
+    *("mujoco", "ale-py", "stable-baselines3", "safetensors"),
 )
 
 
