@@ -15,15 +15,15 @@ from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.wrappers import TimeLimit
 
-from emi.envs import atari
-from emi.envs.atari import AtariEnv, AtariVectorEnv, make_atari, rom_of
+from emi.envs import atari, make_vec
+from emi.envs.atari import AtariEnv, AtariVectorEnv, rom_of
 
 # Loading a game takes a tenth of a second for each environment: tests share a few.
 
 
 @pytest.fixture(scope="module")
 def three_freeways() -> Iterator[AtariVectorEnv]:
-    env = make_atari("Freeway", num_envs=3, threads=2)
+    env = AtariVectorEnv("Freeway", num_envs=3, threads=2)
     yield env
     env.close()
 
@@ -31,7 +31,7 @@ def three_freeways() -> Iterator[AtariVectorEnv]:
 @pytest.fixture(scope="module")
 def two_runners() -> Iterator[AtariVectorEnv]:
     """Standing still is soon fatal to a road runner: good for tests of ends."""
-    env = make_atari("atari:RoadRunner", num_envs=2, threads=2)
+    env = AtariVectorEnv("RoadRunner", num_envs=2, threads=2)
     yield env
     env.close()
 
@@ -97,7 +97,7 @@ def test_check_env_has_nothing_to_say() -> None:
 
 def test_frames_and_points_are_the_games() -> None:
     """Four frames an action, the brighter of the last two, grey, shrunk at once, stacked."""
-    env, emulator = make_atari("atari:Asterix"), Emulator("asterix")
+    env, emulator = AtariVectorEnv("Asterix"), Emulator("asterix")
     assert env.single_action_space == gymnasium.spaces.Discrete(9)
     before, _ = env.reset()
     screen = emulator.game.getScreenGrayscale()
@@ -179,7 +179,7 @@ def test_only_masked_environments_are_reset(three_freeways: AtariVectorEnv) -> N
 
 def test_a_seed_wipes_out_the_past() -> None:
     """Solaris starts otherwise after another episode, unless it is loaded again."""
-    env = make_atari("Solaris")
+    env = AtariVectorEnv("Solaris")
     plan = np.random.default_rng(0).integers(18, size=(60, 1))
     first = play(env, plan)
     assert not np.array_equal(play(env, plan), first)
@@ -293,7 +293,7 @@ def test_wrong_actions_are_refused(
 
 
 def test_reset_comes_first() -> None:
-    env = make_atari("Freeway", num_envs=1)
+    env = AtariVectorEnv("Freeway", num_envs=1)
     with pytest.raises(gymnasium.error.ResetNeeded, match="call reset"):
         env.step(np.array([0]))
     with pytest.raises(gymnasium.error.ResetNeeded, match="all environments"):
@@ -311,7 +311,7 @@ def test_other_vector_environments_still_say_nothing(three_freeways: AtariVector
 def test_threads_end_with_the_environment(num_envs: int, threads: int) -> None:
     """Told by their ids: threads of other tests may end meanwhile."""
     before = set(os.listdir("/proc/self/task"))
-    env = make_atari("Freeway", num_envs, threads)
+    env = AtariVectorEnv("Freeway", num_envs, threads)
     own = set(os.listdir("/proc/self/task")) - before
     assert len(own) == 1  # a game is played in one thread
     env.close()
@@ -336,22 +336,22 @@ def test_names_are_gymnasiums() -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("atari:pong", "unknown Atari game 'pong': did you mean 'atari:Pong'?"),
-        ("atari:ROADRUNNER", "did you mean 'atari:RoadRunner'?"),
-        ("atari:MontezumasRevenge", "did you mean 'atari:MontezumaRevenge'?"),
-        ("atari:space_invaders", "did you mean 'atari:SpaceInvaders'?"),
-        ("atari:Xyzzyx", "unknown Atari game 'Xyzzyx' in ale-py."),
+        ("atari:pong", "unknown Atari game 'pong': did you mean 'Pong'?"),
+        ("atari:ROADRUNNER", "did you mean 'RoadRunner'?"),
+        ("atari:MontezumasRevenge", "did you mean 'MontezumaRevenge'?"),
+        ("atari:space_invaders", "did you mean 'SpaceInvaders'?"),
+        ("atari:Xyzzyx", "unknown Atari game 'Xyzzyx' in ale-py"),
     ],
 )
 def test_unknown_game(name: str, message: str) -> None:
     with pytest.raises(ValueError, match="unknown Atari game") as caught:
-        make_atari(name)
+        make_vec(name)
     assert str(caught.value).endswith(message)
 
 
 def test_missing_ale_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, atari.__name__)
-    monkeypatch.setitem(sys.modules, "ale_py", None)  # what import takes for "not installed"
+    monkeypatch.setitem(sys.modules, "ale_py", None)  # import treats None as "not installed"
     with pytest.raises(ModuleNotFoundError) as caught:
         importlib.import_module(atari.__name__)
     assert str(caught.value) == "Atari games need ale-py: pip install 'emi-rl[atari]'"

@@ -7,7 +7,6 @@ actions, no idle start, no FIRE pressed for the player (EMI, section 5 and suppl
 what the paper leaves open is as in the authors' atari_wrappers.py). The games come with ale-py.
 """
 
-import difflib
 import os
 from pathlib import Path
 from typing import Any, cast
@@ -20,8 +19,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from emi.envs.episodes import last_of
-from emi.envs.table import ATARI_PREFIX
-from emi.errors import UserError
+from emi.errors import UserError, did_you_mean
 
 try:
     import ale_py
@@ -57,11 +55,7 @@ def rom_of(game: str) -> str:
     roms: dict[str, str] = {spec.name: spec.kwargs["game"] for spec in registered}
     if game in roms:
         return roms[game]
-    # Compared without case, so that 'pong' is found as well.
-    names = {known.lower(): known for known in roms}
-    close = difflib.get_close_matches(game.lower(), names, n=1)
-    hint = f": did you mean '{ATARI_PREFIX}{names[close[0]]}'?" if close else " in ale-py"
-    raise UserError(f"unknown Atari game {game!r}{hint}")
+    raise UserError(f"unknown Atari game {game!r}{did_you_mean(game, roms, ' in ale-py')}")
 
 
 def load_games(game: str, num_envs: int, threads: int) -> ale_py.AtariVectorEnv:
