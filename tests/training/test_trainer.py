@@ -15,11 +15,12 @@ from gymnasium.spaces import Box
 import emi
 from emi.batch import Transitions
 from emi.envs.table import ENVIRONMENTS, is_atari
-from emi.errors import NotFiniteError
-from emi.intrinsic.contract import find_method, score_and_learn
+from emi.errors import NotFiniteError, UserError
+from emi.intrinsic.contract import IntrinsicReward, find_method, score_and_learn
 from emi.intrinsic.table import METHODS
+from emi.settings import PositiveInt
 from emi.training.config import TrainConfig
-from emi.training.presets import resolve
+from emi.training.presets import preset, resolve
 from emi.training.trainer import Trainer
 
 SMALL = {"steps_per_iteration": 300, "num_envs": 3, "steps": 1200, "threads": 1}
@@ -350,3 +351,109 @@ def test_a_value_that_is_not_finite_stops_the_run_and_is_named(
     what = "NaN" if math.isnan(value) or name == "bonus" else "infinite"
     with pytest.raises(NotFiniteError, match=f"^{name} became ({what}|infinite) in iteration 2"):
         trainer.iterate()
+
+
+@dataclasses.dataclass(frozen=True)
+class CellsConfig:
+    cells: PositiveInt = 5
+
+
+class Cells(IntrinsicReward):
+    """A user's method: counts of cells of the first observed number."""
+
+    def __init__(
+        self, observation_space: Any, action_space: Any, config: CellsConfig = CellsConfig(), seed=0
+    ) -> None:
+        super().__init__()
+        self.counts: torch.Tensor
+        self.register_buffer("counts", torch.zeros(config.cells))
+        self.seed = seed
+
+    def _cell(self, batch: Transitions) -> torch.Tensor:
+        return (torch.as_tensor(np.asarray(batch.next_obs))[:, 0] * 100).long() % len(self.counts)
+
+    def reward(self, batch: Transitions) -> torch.Tensor:
+        return (1 + self.counts[self._cell(batch)]) ** -0.5
+
+    def learn(self, batch: Transitions) -> dict[str, float]:
+        self.counts += torch.bincount(self._cell(batch), minlength=len(self.counts))
+        return {"cells/largest": self.counts.max().item()}
+
+
+def make_cells(observation_space: Any, action_space: Any, seed: int = 0) -> IntrinsicReward:
+    return Cells(observation_space, action_space, CellsConfig(3), seed)
+
+
+@pytest.mark.parametrize(
+    ("method", "settings", "cells"),
+    [
+        (Cells, {}, 5),
+        (Cells, {"intrinsic": {"cells": 7}}, 7),
+        (Cells, {"intrinsic": CellsConfig(8)}, 8),
+        (make_cells, {}, 3),
+        (lambda obs, action, seed: make_cells(obs, action, seed), {}, 3),
+        (f"{__name__}:Cells", {"intrinsic": {"cells": 6}}, 6),
+    ],
+)
+def test_a_users_method_trains(method: Any, settings: dict[str, Any], cells: int) -> None:
+    reports = list(emi.train("SparseHalfCheetah", method, **SMALL | settings))
+    assert [report.steps for report in reports] == [300, 600, 900, 1200]
+    largest = [report.metrics["cells/largest"] for report in reports]
+    assert 300 / cells < largest[0] < largest[-1] <= 1200
+    assert reports[0].metrics["bonus_mean"] == 1  # every cell is new
+    assert 0 < reports[1].metrics["bonus_mean"] < 1
+    config = resolve("SparseHalfCheetah", method, SMALL | settings)
+    trainer = Trainer(config, None if isinstance(method, str) else method)
+    assert isinstance(trainer.intrinsic, Cells)
+    assert len(trainer.intrinsic.counts) == cells
+
+
+def test_a_users_method_continues_from_a_checkpoint() -> None:
+    check_restored(resolve("SparseHalfCheetah", f"{__name__}:Cells", SMALL))
+
+
+def test_a_users_method_gets_a_seed_of_its_own() -> None:
+    built = [
+        Trainer(resolve("SparseHalfCheetah", Cells, SMALL | {"seed": seed}), Cells).intrinsic
+        for seed in (0, 0, 1)
+    ]
+    first, again, other = (method.seed for method in built if isinstance(method, Cells))
+    assert first == again != other
+
+
+@pytest.mark.parametrize(
+    ("method", "sentence"),
+    [
+        (object, "object must be a subclass of emi.IntrinsicReward"),
+        (torch.nn.Identity, "Identity must be a subclass of emi.IntrinsicReward"),
+        (3, "a method must be a class or a function, got 3"),
+        (lambda *_, **__: None, "a method must be an emi.IntrinsicReward, got NoneType"),
+        ("no_such_module:X", "cannot import no_such_module:X: ModuleNotFoundError: No module"),
+        (f"{__name__}:X", f"cannot import {__name__}:X: AttributeError: "),
+        ("emo", "unknown method 'emo': did you mean 'emi'?"),
+    ],
+)
+def test_what_is_no_method_is_one_sentence(method: Any, sentence: str) -> None:
+    with pytest.raises(UserError) as error:
+        emi.train("SparseHalfCheetah", method, **SMALL)
+    assert str(error.value).startswith(sentence)
+
+
+def test_train_takes_a_config_as_a_value() -> None:
+    config = small("rnd")
+    (first, *_), (second, *_) = emi.train(config), emi.train("SparseHalfCheetah", "rnd", **SMALL)
+    np.testing.assert_equal(first.metrics, second.metrics)
+    with pytest.raises(UserError, match=r"^a config holds every setting"):
+        emi.train(config, seed=1)
+    with pytest.raises(UserError, match=r"^a config holds every setting"):
+        emi.train(config, "icm")
+    with pytest.raises(UserError, match=r"^steps must be positive, got 0$"):
+        emi.train(dataclasses.replace(preset("SparseHalfCheetah"), steps=0))
+    with pytest.raises(UserError, match=r"^unknown setting 'sed': did you mean 'seed'"):
+        emi.train("SparseHalfCheetah", sed=1)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_a_missing_cuda_device_is_one_sentence() -> None:
+    with pytest.raises(UserError, match=r"^this machine has no CUDA device: set device to cpu$"):
+        emi.train("SparseHalfCheetah", device="cuda")
