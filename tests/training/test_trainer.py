@@ -362,7 +362,11 @@ class Cells(IntrinsicReward):
     """A user's method: counts of cells of the first observed number."""
 
     def __init__(
-        self, observation_space: Any, action_space: Any, config: CellsConfig = CellsConfig(), seed=0
+        self,
+        observation_space: Any,
+        action_space: Any,
+        config: CellsConfig = CellsConfig(),  # noqa: B008 - it is frozen
+        seed: int = 0,
     ) -> None:
         super().__init__()
         self.counts: torch.Tensor
