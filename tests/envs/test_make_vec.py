@@ -1,4 +1,4 @@
-"""From a name to a vector environment, and one sentence where there is none."""
+"""Environments are made by name; a name that cannot be made is one sentence."""
 
 import subprocess
 import sys
@@ -93,7 +93,7 @@ def test_any_gymnasium_environment() -> None:
     assert terminated.any()
     ended = int(np.flatnonzero(terminated)[0])
     assert abs(info["final_obs"][ended][2]) > 0.2  # the pole had fallen
-    assert abs(obs[ended][2]) < 0.06  # and stands again
+    assert abs(obs[ended][2]) < 0.06  # and stands upright again
     env.close()
 
 
@@ -145,7 +145,7 @@ def test_numbered_states_are_one_hot_also_at_the_end() -> None:
     assert obs[ended].argmax() == 0
 
 
-# What Toy's observation spaces become: the vector of a sample, worked out by hand.
+# A sample of each observation space, and the vector it becomes, computed by hand.
 @pytest.mark.usefixtures("toy")
 @pytest.mark.parametrize(
     ("space", "sample", "vector"),
@@ -211,7 +211,9 @@ def test_blackjack_is_refused() -> None:
         (spaces.Box(0, 255, (24, 24, 3), np.uint8), spaces.Discrete(2)),
     ],
 )
-def test_they_can_be_trained_in(observation: gymnasium.Space, action: gymnasium.Space) -> None:
+def test_supported_spaces_can_be_trained_on(
+    observation: gymnasium.Space, action: gymnasium.Space
+) -> None:
     register_toy(observation, action)
     sizes = {"steps_per_iteration": 24, "num_envs": 2, "intrinsic.minibatch": 8, "threads": 1}
     trainer = Trainer(resolve("gym:Toy-v0", "emi", sizes))

@@ -1,4 +1,4 @@
-"""The loop: what the bonus can and cannot change, what a seed decides, what stops a run."""
+"""The training loop: the effect of the bonus, seeds, checkpoints, errors, users' methods."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""The hyper-parameters of a run: one preset for each (environment, method).
+"""Presets: the settings of each (environment, method), and the ones that a run changes.
 
-TRPO's are the paper's (supplementary tables 1 and 2), for every method the same. A method's own are
-those of its authors where they published any for such a task, see the method's file.
+The settings of TRPO are the paper's (supplementary tables 1 and 2) and the same for every method. A
+method's own settings are those that its authors published for such a task, if they did; see the
+method's file.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ from emi.training.config import (
 
 Own = Mapping[str, Any]  # settings of methods, by the method's name
 
-# Where a method is given something else than its own defaults. EMI: supplementary section 1; EMI-D:
-# section 2, its KL weight and bandwidth from the authors' trpo_emi_mujoco.py.
+# Settings that differ from the defaults of a method. EMI: supplementary section 1. EMI-D:
+# supplementary section 2, its KL weight and bandwidth from the authors' trpo_emi_mujoco.py.
 _VECTORS: Own = {
     "emi-d": EMIConfig(
         reward="diversity",
@@ -43,13 +44,13 @@ _VECTORS: Own = {
         kl_weight=0.1,
         bandwidth=5.0,
     ),
-    # 512 are made for images, and cost several times as much.
+    # The default of 512 is for images and costs several times as much.
     "rnd": RNDConfig(features=64),
     "ae-simhash": SimHashConfig(autoencoder=True),
 }
 _SPARSE_HALF_CHEETAH: Own = {
     **_VECTORS,
-    "ex2": EX2Config(use_actions=True),  # authors' halfcheetah.py, and its other numbers
+    "ex2": EX2Config(use_actions=True),  # authors' halfcheetah.py, like the defaults
 }
 _SWIMMER_GATHER: Own = {
     **_VECTORS,
@@ -77,7 +78,7 @@ _IMAGES: Own = {
         replay_size=60_000,
         min_replay=1_000,
     ),
-    # The paper's minibatches have 4,096 rows; 25 of 100,000 steps have 4,000.
+    # The paper's minibatches have 4,096 rows; 25 minibatches of 100,000 steps have 4,000.
     "rnd": RNDConfig(minibatches=25),
     "simhash": SimHashConfig(key_bits=256),  # #Exploration, on pixels
     "ae-simhash": SimHashConfig(autoencoder=True, key_bits=64),  # authors' Gravitar script
@@ -88,9 +89,9 @@ _BOX_IMAGE: Own = {
     "emi": dataclasses.replace(_EMI_IMAGES, lambda_info=0.01),  # supplementary section 7
 }
 
-# η. EMI's from the paper; EMI-D's from the paper's study on SparseHalfCheetah, for want of another;
-# AE-SimHash's from its authors' scripts; the others' from a search on SparseHalfCheetah with the
-# same budget for each, results/figures/coefficient_search.md.
+# η. EMI: the paper. EMI-D: the paper's study on SparseHalfCheetah, the only source. AE-SimHash: its
+# authors' scripts. The others: a search on SparseHalfCheetah with the same budget for each method,
+# results/figures/coefficient_search.md.
 _ETA = {
     "emi": 1e-3,
     "emi-d": 0.1,
@@ -102,8 +103,8 @@ _ETA = {
     "vime": 0.1,
     "trpo": 0.0,
 }
-# Elsewhere the authors of VIME and, on pixels, #Exploration have others, and the latter a grid
-# around 0.01 for SwimmerGather; those of EX2 have the one found here.
+# On other tasks: VIME's authors use another η on SwimmerGather, #Exploration's a grid around 0.01
+# there and another η on pixels. EX2's authors use the one that the search found.
 _ETA_SWIMMER_GATHER = {**_ETA, "vime": 1e-4, "simhash": 1e-2}
 _ETA_IMAGES = {**_ETA, "simhash": 1e-2}
 
@@ -162,7 +163,7 @@ def _any_other(env: str) -> _Preset:
 
 
 def preset(env: str, method: str | Factory = "emi") -> TrainConfig:
-    """The paper's settings where it has them, sensible ones for any other environment.
+    """The paper's settings if it has any, reasonable ones for any other environment.
 
     A method of your own, given as `package.module:Class` or as the class itself, has its own
     default settings and the same η as EMI.
