@@ -1,6 +1,5 @@
 """Atari games: observations, rewards, ends, determinism and rendering."""
 
-import importlib
 import os
 import sys
 import warnings
@@ -17,6 +16,7 @@ from gymnasium.wrappers import TimeLimit
 
 from emi.envs import atari, make_vec
 from emi.envs.atari import AtariEnv, AtariVectorEnv, rom_of
+from emi.errors import UserError
 
 # Loading a game takes a tenth of a second for each environment: tests share a few.
 
@@ -354,6 +354,9 @@ def test_unknown_game(name: str, message: str) -> None:
 def test_missing_ale_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, atari.__name__)
     monkeypatch.setitem(sys.modules, "ale_py", None)  # import treats None as "not installed"
-    with pytest.raises(ModuleNotFoundError) as caught:
-        importlib.import_module(atari.__name__)
-    assert str(caught.value) == "Atari games need ale-py: pip install 'emi-rl[atari]'"
+    for name in ("Freeway", "atari:Pong"):
+        with pytest.raises(UserError) as caught:
+            make_vec(name)
+        assert str(caught.value) == (
+            f"{name} needs ale_py, which is not installed: pip install 'emi-rl[atari]'"
+        )

@@ -204,9 +204,7 @@ def test_object_placement() -> None:
     for slot in (0, 7, 8, 15):
         counts = np.unique(cells[:, slot], return_counts=True)[1]
         assert len(counts) == 35
-        assert (
-            np.square(counts - 20).sum() / 20 < 75
-        )  # χ²₃₄: p < 10⁻⁴ beyond
+        assert np.square(counts - 20).sum() / 20 < 75  # χ²₃₄: p < 10⁻⁴ beyond
 
 
 def test_objects_are_drawn_again_at_every_reset() -> None:

@@ -12,6 +12,7 @@ import os
 from pathlib import Path
 from typing import Any, cast
 
+import ale_py
 import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
@@ -21,13 +22,6 @@ from gymnasium.vector.utils import batch_space
 
 from emi.envs.episodes import last_of
 from emi.errors import UserError, did_you_mean
-
-try:
-    import ale_py
-except ModuleNotFoundError as error:
-    raise ModuleNotFoundError(
-        "Atari games need ale-py: pip install 'emi-rl[atari]'", name=error.name
-    ) from error
 
 Images = npt.NDArray[np.uint8]
 Flags = npt.NDArray[np.bool_]

@@ -11,20 +11,14 @@ import math
 import os
 from typing import Any
 
+import mujoco
 import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
+from mujoco.rollout import Rollout
 
 from emi.envs.episodes import EpisodicEnv, EpisodicVectorEnv, Outcome
 from emi.envs.rendering import Marker, OffscreenRenderer
-
-try:
-    import mujoco
-    from mujoco.rollout import Rollout
-except ModuleNotFoundError as error:
-    raise ModuleNotFoundError(
-        "SwimmerGather needs MuJoCo: pip install 'emi-rl[mujoco]'", name=error.name
-    ) from error
 
 Array = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
