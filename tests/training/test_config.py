@@ -208,8 +208,8 @@ class OwnConfig:
     inner: Inner = Inner()
 
     def __post_init__(self) -> None:
-        if self.cells == 13:
-            raise ValueError("13 cells are unlucky")
+        if self.limit is not None and self.limit > self.cells:
+            raise ValueError("limit must not exceed cells")
 
 
 OWN = TrainConfig("SparseHalfCheetah", "own_package:OwnMethod", intrinsic=OwnConfig())
@@ -221,6 +221,7 @@ OWN = TrainConfig("SparseHalfCheetah", "own_package:OwnMethod", intrinsic=OwnCon
         ({"cells": 3.0}, "cells=3", {"cells": 3}),
         ({"limit": 4}, "limit=4", {"limit": 4}),
         ({"limit": None}, "limit=none", {"limit": None}),
+        ({"limit": 90, "cells": 95}, None, {"limit": 90, "cells": 95}),
         ({"share": 1}, "share=1", {"share": 1.0}),
         ({"pair": [2, "b"]}, None, {"pair": (2, "b")}),
         ({"kind": "hash"}, "kind=hash", {"kind": "hash"}),
@@ -246,7 +247,7 @@ def test_the_config_of_a_users_method(
     ("settings", "sentence"),
     [
         ({"cells": 0}, "intrinsic.cells must be positive, got 0"),
-        ({"cells": 13}, "intrinsic: 13 cells are unlucky"),
+        ({"limit": 21}, "intrinsic: limit must not exceed cells"),
         ({"limit": "x"}, "intrinsic.limit must be a whole number, got 'x'"),
         ({"share": 2}, "intrinsic.share must be in (0, 1], got 2.0"),
         ({"kind": "tree"}, "intrinsic.kind must be one of grid, hash, got 'tree'"),
@@ -259,6 +260,12 @@ def test_mistakes_in_the_config_of_a_users_method(settings: dict[str, Any], sent
     with pytest.raises(UserError) as error:
         change(OWN, {"intrinsic": settings})
     assert str(error.value).startswith(sentence)
+
+
+def test_settings_of_a_group_are_changed_together() -> None:
+    """A check of several settings in a config does not see one changed without the other."""
+    changed = parsed(["intrinsic.limit=90", "seed=3", "intrinsic.cells=95"], OWN)
+    assert changed.intrinsic == OwnConfig(limit=90, cells=95)
 
 
 def test_types_that_cannot_be_read_are_one_sentence() -> None:

@@ -115,8 +115,8 @@ def change(config: TrainConfig, settings: Mapping[str, Any]) -> TrainConfig:
 
     Keys are names of settings. The settings of a group are given as a config object
     (`trpo=TRPOConfig(max_kl=0.02)`), as a mapping (`trpo={"max_kl": 0.02}`) or by a dotted key
-    (`{"trpo.max_kl": 0.02}`). The environment and the method cannot be changed: other presets
-    belong to them.
+    (`{"trpo.max_kl": 0.02}`). The environment and the method cannot be changed, because their
+    preset is another one.
     """
     for key in ("env", "method"):
         own = getattr(config, key)
@@ -137,6 +137,7 @@ def _changed(group: Any, settings: Mapping[str, Any], prefix: str = "") -> Any:
     """A config or a group of its settings with some of them changed, and all of them checked."""
     hints = _types_of(group)
     values = {entry.name: getattr(group, entry.name) for entry in _fields(group)}
+    nested: dict[str, dict[str, Any]] = {name: {} for name in values}
     for key, value in settings.items():
         name, _, inner = key.partition(".")
         old = values.get(name)
@@ -145,14 +146,14 @@ def _changed(group: Any, settings: Mapping[str, Any], prefix: str = "") -> Any:
             hint = did_you_mean(f"{prefix}{key}", known, ": see the keys with --print-config")
             raise UserError(f"unknown setting {prefix + key!r}{hint}")
         if dataclasses.is_dataclass(old) and (inner or isinstance(value, Mapping)):
-            values[name] = _changed(old, {inner: value} if inner else value, f"{prefix}{name}.")
+            nested[name] |= {inner: value} if inner else value
         elif dataclasses.is_dataclass(old) and type(value) is not type(old):
             raise UserError(f"{prefix}{name} must be a {type(old).__name__}, got {value!r}")
         else:
             values[name] = value
     for name, value in values.items():
         if dataclasses.is_dataclass(value):
-            values[name] = _changed(value, {}, f"{prefix}{name}.")
+            values[name] = _changed(value, nested[name], f"{prefix}{name}.")
         else:
             values[name] = _checked(value, hints[name], f"{prefix}{name}")
     try:
