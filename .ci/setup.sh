@@ -1,9 +1,9 @@
-# Sourced by ./emi and ./test, which set $root to the project folder: makes and repairs $root/.venv.
+# Sourced by ./emi and ./test, which set $root to the project directory. Creates and repairs $root/.venv.
 
 say() { printf '%s\n' "$*" >&2; }
 
-# is_ready EXTRA: does .venv hold what pyproject.toml and constraints.txt ask for now?
-# The folder's own path is part of the stamp, since an installed .venv does not survive a move.
+# is_ready EXTRA: succeeds if .venv was installed from the current pyproject.toml and constraints.txt.
+# The path is part of the checksum, because a .venv does not work after it is moved.
 is_ready() {
   wanted=$({ printf '%s\n' "$root" && cat "$root/pyproject.toml" "$root/constraints.txt"; } | cksum)
   [ -x "$venv/bin/python" ] && [ -f "$venv/installed" ] || return 1
@@ -13,8 +13,8 @@ is_ready() {
   esac
 }
 
-# find_python: sets $python to a Python that can make the environment. 3.11 comes first because
-# constraints.txt is tested with it. Each candidate is run: a name on PATH may be an empty shim.
+# find_python: sets $python to a Python that can create the environment. 3.11 is tried first, because
+# constraints.txt is tested with it. Each candidate is run, because a name on PATH may be an empty shim.
 find_python() {
   without_venv=
   for python in python3.11 python3.12 python3.13 python3; do
@@ -31,15 +31,15 @@ find_python() {
   return 1
 }
 
-# set_up EXTRA: returns at once when .venv is ready, otherwise makes or repairs it.
+# set_up EXTRA: creates or repairs .venv if necessary.
 set_up() {
   venv=$root/.venv
   is_ready "$1" && return 0
 
   if [ -x "$venv/bin/python" ]; then python=$venv/bin/python; else find_python || return 1; fi
   mkdir -p "$venv" || return 1
-  # The lock belongs to descriptor 9 of this shell, so it outlives the python that takes it, keeps
-  # a second first use waiting, and goes with the last process that holds it, however that ends.
+  # Two first uses at the same time must not install twice. The lock belongs to descriptor 9 of this
+  # shell: it outlives the Python process that takes it, and is released however the shell ends.
   exec 9>>"$venv/lock"
   "$python" -c 'import fcntl; fcntl.flock(9, fcntl.LOCK_EX)' || return 1
   is_ready "$1" || install "$1"
@@ -50,7 +50,7 @@ set_up() {
 
 install() {
   rm -f "$venv/installed"
-  # "unfinished" is there from the making of a .venv to the end of its first installation.
+  # The file "unfinished" exists from the creation of .venv until its first installation is complete.
   if [ -e "$venv/unfinished" ] ||
     ! "$venv/bin/python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
     find_python || return 1
@@ -70,6 +70,6 @@ install() {
 
 explain_failure() {
   tail -n 15 "$venv/install.log" >&2
-  say "emi: setting up $venv failed, see above and $venv/install.log;" \
-    "once the cause is gone, run this again."
+  say "emi: setting up $venv failed: see the lines above and $venv/install.log," \
+    "fix the cause and run this again."
 }

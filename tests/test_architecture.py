@@ -2,6 +2,7 @@
 
 import ast
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,38 +14,84 @@ SOURCE = ROOT / "src" / "emi"
 MODULES = sorted(SOURCE.rglob("*.py"))
 POINTERS = [ROOT / "docs" / "paper_to_code.md", *(ROOT / "docs" / "methods").glob("*.md")]
 
-# Which rooms a room may import, beside itself. Modules beside the rooms count as rooms.
-MAY_IMPORT = {
-    "data": set(),
-    "nets": {"data"},
-    "envs": set(),
-    "intrinsic": {"data", "nets"},
-    "agent": {"data", "nets"},
-    "report": {"durable_file"},
-    "state_codec": set(),
+# What a package or a top-level module may import besides itself. Imports point downwards only.
+FOUNDATION = {"errors", "settings", "durable_file", "state_codec", "spaces", "batch", "nets"}
+BELOW_TRAINING = FOUNDATION | {"intrinsic", "agent", "envs"}
+MAY_IMPORT: dict[str, set[str]] = {
+    "errors": set(),
+    "settings": set(),
     "durable_file": set(),
-    "adapters": {"data", "intrinsic", "state_codec", "durable_file"},
+    "state_codec": set(),
+    "spaces": {"errors"},
+    "batch": set(),
+    "nets": {"spaces", "errors"},
+    "intrinsic": FOUNDATION - {"durable_file", "state_codec"},
+    "agent": FOUNDATION - {"durable_file", "state_codec"},
+    "envs": {"errors", "spaces"},
+    "training": BELOW_TRAINING - {"durable_file", "state_codec"},
+    "adapters": FOUNDATION | {"intrinsic"},
+    "runs": BELOW_TRAINING | {"training"},
+    "sweeps": BELOW_TRAINING | {"training", "runs"},
+    "report": {"durable_file", "errors", "intrinsic"},
+    "reproduction": BELOW_TRAINING | {"training", "adapters", "runs", "sweeps", "report"},
 }
+# The report reads files: of the methods it may know the table, which names them.
+ONLY_THESE_MODULES = {("report", "intrinsic"): {"emi.intrinsic.table"}}
+# Everything may be imported by the command line and by the package that exports the public names.
+TOP = {"__init__", "__main__", "cli"}
+# Imports inside functions keep these out of `import emi`: they are extras, or slow to import.
+OPTIONAL = {
+    "ale_py",
+    "gymnasium",
+    "imageio",
+    "matplotlib",
+    "mujoco",
+    "ray",
+    "rich",
+    "safetensors",
+    "scipy",
+    "stable_baselines3",
+    "tensorboard",
+    "torch",
+}
+# Own modules that import an extra at their top.
+OPTIONAL_OWN = {"emi.adapters", "emi.adapters.stable_baselines3", "emi.envs.rendering"}
 
 
-def room_of(module: Path) -> str:
+def package_of(module: Path) -> str:
     """`agent` for agent/trpo.py, `cli` for cli.py."""
     return module.relative_to(SOURCE).parts[0].removesuffix(".py")
 
 
-def imported_modules(module: Path) -> Iterator[str]:
-    """Dotted names that a file imports, anywhere in it; `from emi import cli` gives `emi.cli`."""
+def dotted_name(module: Path) -> str:
+    """`emi.agent.trpo` for agent/trpo.py, `emi.agent` for agent/__init__.py."""
+    return ".".join(["emi", *module.relative_to(SOURCE).with_suffix("").parts]).removesuffix(
+        ".__init__"
+    )
+
+
+def names_in(node: ast.AST, module: Path) -> list[str]:
+    """Dotted names that an import statement names; `from emi import cli` gives `emi.cli`."""
     package = ("emi", *module.relative_to(SOURCE).parent.parts)
-    for node in ast.walk(ast.parse(module.read_text())):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            start = package[: len(package) - node.level + 1] if node.level else ()
-            origin = ".".join([*start, *([node.module] if node.module else [])])
-            if origin == "emi":
-                yield from (f"emi.{alias.name}" for alias in node.names)
-            else:
-                yield origin
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if not isinstance(node, ast.ImportFrom):
+        return []
+    start = package[: len(package) - node.level + 1] if node.level else ()
+    origin = ".".join([*start, *([node.module] if node.module else [])])
+    inside = [f"{origin}.{alias.name}" for alias in node.names]
+    modules = [name for name in inside if name in OWN_MODULES]
+    return modules if len(modules) == len(inside) else [origin, *modules]
+
+
+OWN_MODULES = {dotted_name(module) for module in MODULES}
+
+
+def imported_modules(module: Path) -> list[str]:
+    """Dotted names that a file imports, anywhere in it."""
+    return [
+        name for node in ast.walk(ast.parse(module.read_text())) for name in names_in(node, module)
+    ]
 
 
 def imported_symbols(module: Path, origins: tuple[str, ...]) -> set[str]:
@@ -54,7 +101,7 @@ def imported_symbols(module: Path, origins: tuple[str, ...]) -> set[str]:
     return {a.name for n in taken if (n.module or "").startswith(origins) for a in n.names}
 
 
-def imported_rooms(module: Path) -> set[str]:
+def imported_packages(module: Path) -> set[str]:
     names = (name.split(".") for name in imported_modules(module))
     return {parts[1] for parts in names if parts[0] == "emi" and len(parts) > 1}
 
@@ -63,36 +110,77 @@ def relative(module: Path) -> str:
     return module.relative_to(SOURCE).as_posix()
 
 
-@pytest.mark.parametrize("room", MAY_IMPORT)
-def test_rooms_import_only_what_they_may(room: str) -> None:
-    members = [module for module in MODULES if room_of(module) == room]
-    assert members, f"there is no room {room}: correct MAY_IMPORT"
-    for module in members:
-        strangers = imported_rooms(module) - {room} - MAY_IMPORT[room]
-        assert not strangers, f"{relative(module)} must not import {sorted(strangers)}"
-        assert "emi" not in imported_modules(module), (
-            f"{relative(module)} imports the whole package"
-        )
+def test_every_package_has_a_rule() -> None:
+    assert {package_of(module) for module in MODULES} == MAY_IMPORT.keys() | TOP
 
 
-def test_only_train_brings_agent_and_intrinsic_together() -> None:
-    # An experiment of the paper may bring together what it likes.
-    modules = [m for m in MODULES if room_of(m) != "paper"]
-    both = {relative(m): m for m in modules if {"agent", "intrinsic"} <= imported_rooms(m)}
+@pytest.mark.parametrize("package", MAY_IMPORT)
+def test_imports_point_downwards(package: str) -> None:
+    for module in (m for m in MODULES if package_of(m) == package):
+        others = imported_packages(module) - {package} - MAY_IMPORT[package]
+        assert not others, f"{relative(module)} must not import {sorted(others)}"
+        for (importer, imported), allowed in ONLY_THESE_MODULES.items():
+            if importer == package:
+                named = {n for n in imported_modules(module) if n.startswith(f"emi.{imported}")}
+                assert named <= allowed, relative(module)
+
+
+def test_there_is_no_import_cycle() -> None:
+    graph = {dotted_name(module): set(imported_modules(module)) & OWN_MODULES for module in MODULES}
+    graph["emi"] = set()  # it imports public names when they are first used
+    done: set[str] = set()
+
+    def visit(name: str, path: tuple[str, ...]) -> None:
+        assert name not in path, f"import cycle: {' -> '.join([*path, name])}"
+        if name not in done:
+            for imported in graph[name] - {name}:
+                visit(imported, (*path, name))
+            done.add(name)
+
+    for name in graph:
+        visit(name, ())
+
+
+@pytest.mark.parametrize("module", [m for m in MODULES if m.name != "cli.py"], ids=relative)
+def test_imports_inside_functions_are_of_optional_packages(module: Path) -> None:
+    tree = ast.parse(module.read_text())
+    functions = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)]
+    for node in (inner for function in functions for inner in ast.walk(function)):
+        for name in names_in(node, module):
+            assert name.split(".")[0] in OPTIONAL or name in OPTIONAL_OWN, name
+
+
+def test_only_the_trainer_connects_agent_and_intrinsic() -> None:
+    # A table or figure of the paper may connect what it likes.
+    modules = [m for m in MODULES if package_of(m) != "reproduction"]
+    both = {relative(m): m for m in modules if {"agent", "intrinsic"} <= imported_packages(m)}
     assert both.pop("training/trainer.py", None)
-    for name, module in both.items():  # those that only say what a run is made of
-        symbols = imported_symbols(module, ("emi.agent", "emi.intrinsic"))
+    both.pop("training/overlap.py", None)  # a part of the trainer
+    for name, module in both.items():  # those that only describe a run
+        symbols = imported_symbols(module, ("emi.agent",))
         assert {s for s in symbols if not s.endswith("Config")} == set(), name
 
 
 def test_runs_are_read_without_a_drawing_library() -> None:
-    for name in ("load", "statistics"):
-        packages = {m.split(".")[0] for m in imported_modules(SOURCE / "report" / f"{name}.py")}
-        assert packages - sys.stdlib_module_names - {"emi"} == {"numpy"}
+    code = "import emi.report.load, emi.report.statistics, sys; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not {"matplotlib", "torch", "scipy"} & set(done.stdout.split())
+
+
+def test_public_classes_and_functions_have_one_name_each() -> None:
+    """A name says which thing is meant, wherever it is read."""
+    homes: dict[str, list[str]] = {}
+    for module in MODULES:
+        for node in ast.parse(module.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes.setdefault(node.name, []).append(relative(module))
+    shared = {"Losses"}  # of a method: the terms of its objective
+    twice = {name: files for name, files in homes.items() if len(files) > 1 and name not in shared}
+    assert twice == {}
 
 
 @pytest.mark.parametrize("module", MODULES, ids=relative)
-def test_names_say_what_is_inside(module: Path) -> None:
+def test_file_names_say_what_is_inside(module: Path) -> None:
     nothing = {"utils", "util", "common", "base", "helpers", "helper", "misc"}
     assert not nothing & {part.removesuffix(".py") for part in module.relative_to(SOURCE).parts}
 

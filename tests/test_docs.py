@@ -1,4 +1,4 @@
-"""The pages of docs/methods hold what they promise: their Python runs, their names exist."""
+"""The pages in docs/ are true: their Python runs, and the names they list exist."""
 
 from __future__ import annotations
 
@@ -13,17 +13,23 @@ import pytest
 import torch
 from gymnasium.spaces import Box
 
+import emi
 from emi.batch import Transitions
-from emi.training.config import METHODS, resolve
-from emi.intrinsic import make_intrinsic
+from emi.intrinsic.contract import find_method
+from emi.intrinsic.table import METHODS
 
-PAGES = sorted((Path(__file__).parents[1] / "docs" / "methods").glob("*.md"))
+DOCS = Path(__file__).parents[1] / "docs"
+METHOD_PAGES = sorted((DOCS / "methods").glob("*.md"))
+WITH_BONUS = [name for name, entry in METHODS.items() if entry.home is not None]
 SPACES = Box(-np.inf, np.inf, (4,)), Box(-1, 1, (2,))
 
 
 def page_of(method: str) -> str:
-    stem = {"emi-d": "emi", "ae-simhash": "simhash"}.get(method, method)
-    return next(page.read_text() for page in PAGES if page.stem == stem)
+    """The page of a method: `docs/methods/<file of its class>.md`."""
+    home = METHODS[method].home
+    assert home is not None
+    stem = home.partition(":")[0].rpartition(".")[2]
+    return (DOCS / "methods" / f"{stem}.md").read_text(encoding="utf-8")
 
 
 def columns() -> dict[str, Any]:
@@ -32,9 +38,13 @@ def columns() -> dict[str, Any]:
     return {"obs": obs, "action": rng.uniform(-1, 1, (20, 2)), "next_obs": next_obs}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_its_python_runs(page: Path) -> None:
-    snippets = re.findall(r"```python\n(.*?)```", page.read_text(), re.S)
+def python_blocks(page: Path) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.S)
+
+
+@pytest.mark.parametrize("page", METHOD_PAGES, ids=lambda page: page.stem)
+def test_the_python_of_a_method_page_runs(page: Path) -> None:
+    snippets = python_blocks(page)
     assert snippets
     for snippet in snippets:
         env = SimpleNamespace(single_observation_space=SPACES[0], single_action_space=SPACES[1])
@@ -46,24 +56,55 @@ def test_its_python_runs(page: Path) -> None:
         assert names["scalars"]
 
 
-@pytest.mark.parametrize("method", [name for name in METHODS if name != "trpo"])
-def test_every_scalar_and_setting_has_its_line(method: str) -> None:
-    page, config = page_of(method), resolve("SparseHalfCheetah", method).intrinsic
-    assert config is not None
-    data = columns()
-    for name in make_intrinsic(*SPACES, config).learn(Transitions(**data)):
+@pytest.mark.parametrize("method", WITH_BONUS)
+def test_a_method_page_lists_every_scalar_and_setting(method: str) -> None:
+    page, config = page_of(method), emi.preset("SparseHalfCheetah", method).intrinsic
+    built = find_method(method)._replace(config=config).build(*SPACES, seed=0)
+    assert built is not None
+    for name in built.learn(Transitions(**columns())):
         assert f"`{name}`" in page
-    if method not in ("emi", "emi-d"):  # whose settings have a page of their own
+    if not isinstance(config, emi.EMIConfig):  # whose settings are documented in docs/api.md
         for field in dataclasses.fields(config):
             assert f"`{field.name}`" in page, field.name
     assert f"--method {method}" in page
 
 
-def test_the_snippets_for_trainers_run(capsys: pytest.CaptureFixture[str]) -> None:
-    text = (Path(__file__).parents[1] / "docs" / "trainers.md").read_text(encoding="utf-8")
+def test_the_python_of_the_trainers_page_runs(capsys: pytest.CaptureFixture[str]) -> None:
     scope: dict[str, Any] = {}
-    for snippet in re.findall(r"```python\n(.*?)```", text, re.S):
+    for snippet in python_blocks(DOCS / "trainers.md"):
         exec(snippet, scope)
     assert scope["reward"].shape == (256,)
     assert (scope["reward"] > 0).all()
-    assert "✓ advantages  the bonus moves an advantage by" in capsys.readouterr().out
+    assert "✓ advantages" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("kind", ["linear", "network"])
+def test_the_architecture_page_lists_every_column_of_metrics(kind: str) -> None:
+    text = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    table = text.split("### Columns of metrics.csv")[1].split("\n## ")[0]
+    first_cells = re.findall(r"^\| (`[^|]*) \|", table, re.M)
+    listed = {name for cell in first_cells for name in re.findall(r"`([\w/]+)`", cell)}
+    small = {"steps_per_iteration": 40, "num_envs": 2, "threads": 1}
+    (report, *_) = emi.train("SparseHalfCheetah", steps=40, value={"kind": kind}, **small)
+    # The run adds the times.
+    assert set(report.metrics) | {"seconds", "steps_per_second"} == listed
+
+
+def test_links_between_pages_resolve() -> None:
+    pages = [*DOCS.rglob("*.md"), DOCS.parent / "CONTRIBUTING.md", DOCS.parent / "README.md"]
+    checked = 0
+    for page in pages:
+        text = page.read_text(encoding="utf-8")
+        for target, _, anchor in re.findall(r"\]\(([\w./-]*)(#([\w.-]+))?\)", text):
+            goal = page if target == "" else page.parent / target
+            assert goal.exists(), f"{page.name}: {target}"
+            if anchor and goal.suffix == ".md":
+                headings = re.findall(r"^#+ (.+)$", goal.read_text(encoding="utf-8"), re.M)
+                assert anchor in map(github_anchor, headings), f"{page.name}: {target}#{anchor}"
+            checked += 1
+    assert checked > 100
+
+
+def github_anchor(heading: str) -> str:
+    """The address that GitHub gives a heading."""
+    return re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -34,3 +36,10 @@ def check_finite(name: str, array: npt.NDArray[Any]) -> None:
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         what = "NaN" if np.isnan(array).any() else "infinite"
         raise NotFiniteError(f"{name} became {what}")
+
+
+def did_you_mean(word: str, known: Iterable[str], otherwise: str = "") -> str:
+    """`: did you mean 'eta'?` with the nearest known name in any case, or `otherwise`."""
+    names = {name.lower(): name for name in known}
+    close = difflib.get_close_matches(word.lower(), names, n=1)
+    return f": did you mean {names[close[0]]!r}?" if close else otherwise

@@ -1,4 +1,4 @@
-"""Types of settings that state their range; `emi.training.config.validate` checks them.
+"""Types of settings that state their range; `emi.training.config.change` checks them.
 
 >>> from dataclasses import dataclass
 >>> @dataclass(frozen=True)

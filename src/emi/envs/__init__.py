@@ -1,13 +1,13 @@
-"""Environments, each behind one name.
+"""Environments, made by name.
 
-`make_vec` turns a name into a `gymnasium.vector.VectorEnv`; each of them resets an ended
-environment within the same step (`AutoresetMode.SAME_STEP`) and returns the true last observation
-as `info["final_obs"]`. Simulators are extras: an environment's file, and with it the simulator, is
+`make_vec` returns a `gymnasium.vector.VectorEnv` that resets an ended environment within the same
+step (`AutoresetMode.SAME_STEP`) and returns the true last observation as `info["final_obs"]`.
+Simulators are optional dependencies: an environment's file, which imports its simulator, is
 imported when the environment is first made.
 """
 
-import difflib
 import importlib
+from collections.abc import Callable
 from typing import Any, cast
 
 import gymnasium as gym
@@ -23,7 +23,7 @@ from emi.envs.table import (
     Environment,
     find_environment,
 )
-from emi.errors import UserError
+from emi.errors import UserError, did_you_mean
 from emi.spaces import is_image
 
 for _name, _entry in (ENVIRONMENTS | {"Atari": ANY_ATARI_GAME}).items():
@@ -34,6 +34,8 @@ for _name, _entry in (ENVIRONMENTS | {"Atari": ANY_ATARI_GAME}).items():
         kwargs=dict(_entry.arguments),
         max_episode_steps=_entry.max_episode_steps,
     )
+
+_NOT_THERE = (gym.error.Error, ImportError, SyntaxError)  # what making a `gym:` name can raise
 
 
 def make_vec(
@@ -55,7 +57,7 @@ def make_vec(
         kind = load_class(name, entry, "VectorEnv")
         envs: VectorEnv = kind(num_envs=num_envs, threads=threads, **entry.arguments)
     elif name.startswith(GYM_PREFIX):
-        envs = _make_gymnasium(name.removeprefix(GYM_PREFIX), num_envs)
+        envs = _make_gymnasium(name, num_envs)
     else:
         raise UserError(unknown_name(name))
     if seed is not None:
@@ -72,7 +74,7 @@ def make_single(name: str, render_mode: str | None = None) -> gym.Env:
         return gym.wrappers.TimeLimit(env, entry.max_episode_steps)
     if not name.startswith(GYM_PREFIX):
         raise UserError(unknown_name(name))
-    return as_vector_or_image(gym.make(name.removeprefix(GYM_PREFIX), render_mode=render_mode))
+    return as_vector_or_image(_registered(name, gym.make, render_mode=render_mode))
 
 
 def load_class(name: str, entry: Environment, ending: str) -> Any:
@@ -98,15 +100,15 @@ def time_limit(name: str) -> int | None:
         return None
     module, _, env_id = name.removeprefix(GYM_PREFIX).rpartition(":")
     try:
-        if module:  # Gymnasium's own syntax: importing the module registers the environment
+        if module:  # as in gym:my_package.envs:MyEnv-v0; importing it registers the environment
             importlib.import_module(module)
         return gym.spec(env_id).max_episode_steps
-    except (gym.error.Error, ImportError):
+    except _NOT_THERE:
         return None
 
 
 def observes_images(name: str) -> bool:
-    """Whether a `gym:` environment observes images; it is made to find out."""
+    """Whether an environment observes images; it is made to find out."""
     envs = make_vec(name)
     space = envs.single_observation_space
     envs.close()
@@ -115,36 +117,38 @@ def observes_images(name: str) -> bool:
 
 def unknown_name(name: str) -> str:
     """One sentence about an unknown name, with the nearest one that exists."""
+    choices = f": choose one of {', '.join([*ENVIRONMENTS, *FAMILIES])}"
+    hint = did_you_mean(name, ENVIRONMENTS, choices)
     if name in gym.registry:
-        return f"unknown environment {name!r}: did you mean '{GYM_PREFIX}{name}'?"
-    # Compared without case, so that 'sparsehalfcheetah' is found as well.
-    names = {known.lower(): known for known in ENVIRONMENTS}
-    close = difflib.get_close_matches(name.lower(), names, n=1)
-    if close:
-        return f"unknown environment {name!r}: did you mean {names[close[0]]!r}?"
-    choices = ", ".join([*ENVIRONMENTS, *FAMILIES])
-    return f"unknown environment {name!r}: choose one of {choices}"
+        hint = f": did you mean '{GYM_PREFIX}{name}'?"
+    return f"unknown environment {name!r}{hint}"
 
 
-def _make_gymnasium(env_id: str, num_envs: int) -> VectorEnv:
-    """A registered Gymnasium environment, if the methods support its spaces."""
+def _registered(name: str, make: Callable[..., Any], **arguments: Any) -> Any:
+    """What `gym.make` or `gym.make_vec` makes of a `gym:` name; UserError if there is no such."""
     try:
-        envs = gym.make_vec(
-            env_id,
-            num_envs=num_envs,
-            vectorization_mode="sync",
-            vector_kwargs={"autoreset_mode": AutoresetMode.SAME_STEP},
-            wrappers=[as_vector_or_image],  # type: ignore[list-item]
-        )
-    except (gym.error.Error, ImportError) as error:
-        raise UserError(f"cannot make '{GYM_PREFIX}{env_id}': {error}") from error
+        return make(name.removeprefix(GYM_PREFIX), **arguments)
+    except _NOT_THERE as error:
+        raise UserError(f"cannot make {name!r}: {error}") from error
+
+
+def _make_gymnasium(name: str, num_envs: int) -> VectorEnv:
+    """A registered Gymnasium environment, if the methods support its spaces."""
+    envs: VectorEnv = _registered(
+        name,
+        gym.make_vec,
+        num_envs=num_envs,
+        vectorization_mode="sync",
+        vector_kwargs={"autoreset_mode": AutoresetMode.SAME_STEP},
+        wrappers=[as_vector_or_image],
+    )
     observation, action = envs.single_observation_space, envs.single_action_space
     if not (
         isinstance(observation, spaces.Box) and isinstance(action, spaces.Box | spaces.Discrete)
     ):
         envs.close()
         raise UserError(
-            f"'{GYM_PREFIX}{env_id}' has observations {observation} and actions {action}: "
+            f"{name!r} has observations {observation} and actions {action}: "
             "supported are Box, Discrete, MultiDiscrete and MultiBinary observations "
             "and Box or Discrete actions"
         )

@@ -73,7 +73,7 @@ def score_and_learn(method: IntrinsicReward, batch: Transitions) -> tuple[Tensor
 
 
 Factory = Callable[..., IntrinsicReward]
-"""A class or a function called as `factory(observation_space, action_space, config, seed)`."""
+"""A class or a function, called as `factory(observation_space, action_space, config=…, seed=…)`."""
 
 
 class Method(NamedTuple):
@@ -88,7 +88,9 @@ class Method(NamedTuple):
         """The method for these spaces, None if there is no bonus; UserError if it is not one."""
         if self.factory is None:
             return None
-        method = self.factory(observation_space, action_space, self.config, seed)
+        # A class without settings need not have a parameter for them.
+        settings = {} if self.config is None else {"config": self.config}
+        method = self.factory(observation_space, action_space, **settings, seed=seed)
         if not isinstance(method, IntrinsicReward):
             raise UserError(f"a method must be an emi.IntrinsicReward, got {type(method).__name__}")
         return method
@@ -103,10 +105,8 @@ def find_method(name: str) -> Method:
     module, _, attribute = home.partition(":")
     try:
         factory = getattr(importlib.import_module(module), attribute)
-    except ModuleNotFoundError as error:
-        raise UserError(f"cannot import {name}: {error}") from None
-    except AttributeError:
-        raise UserError(f"cannot import {name}: {module} has no {attribute}") from None
+    except Exception as error:  # whatever a user's module raises
+        raise UserError(f"cannot import {name}: {type(error).__name__}: {error}") from error
     method = method_of(factory)
     if entry is None or not entry.settings:
         return method

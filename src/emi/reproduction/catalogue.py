@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from emi.errors import did_you_mean
 from emi.reproduction import (
     ablation,
     atari_curves,
@@ -22,7 +23,6 @@ from emi.reproduction import (
     table_1,
 )
 from emi.reproduction.experiment import Experiment
-from emi.training.config import did_you_mean
 
 EXPERIMENTS: tuple[Experiment, ...] = (
     table_1.EXPERIMENT,

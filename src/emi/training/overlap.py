@@ -1,7 +1,8 @@
-"""Work that overlaps: the next batch is collected and the method learns while others compute.
+"""Overlapping work: the method is trained on a second core while the policy is updated.
 
-Both give the same bits as without them. Nothing depends on the method's learning before the next
-batch is scored, and the next batch depends on the policy alone.
+The next batch is collected before that training ends. Neither changes a bit of the results: nothing
+depends on the method's training before the next batch is scored, and the next batch depends only on
+the policy.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ from emi.intrinsic.contract import Finish
 
 
 class Ahead(NamedTuple):
-    """A batch collected early, and the state of the action noise before it."""
+    """A batch collected early, and the state of the action noise before it was collected."""
 
     rollout: Rollout
     rng_state: Mapping[str, Any]
 
 
 class Collector:
-    """Collects the batch of each iteration, in time or ahead of it."""
+    """Collects one batch per iteration, optionally before its iteration starts."""
 
     def __init__(
         self,
@@ -42,19 +43,19 @@ class Collector:
         self._ahead: Ahead | None = None
 
     def batch(self, iteration: int) -> Rollout:
-        """The batch of the next iteration, which `iteration` others came before."""
+        """The batch of iteration `iteration`, counted from 0."""
         if self._ahead is None:
             return self._collect(iteration)
         rollout, self._ahead = self._ahead.rollout, None
         return rollout
 
     def collect_ahead(self, iteration: int) -> None:
-        """Collect the batch of a later iteration now; the policy must not change before it."""
+        """Collect the batch of the next iteration now; the policy must not change before it."""
         before = self._rng.bit_generator.state
         try:
             self._ahead = Ahead(self._collect(iteration), before)
         except NotFiniteError:
-            # It belongs to the next iteration, which will meet it again.
+            # It belongs to the next iteration, which collects again and raises it.
             self._rng.bit_generator.state = before
 
     def preview(self, iteration: int) -> Rollout:
@@ -65,7 +66,7 @@ class Collector:
         return rollout
 
     def _collect(self, iteration: int) -> Rollout:
-        # Every iteration starts from a reset seeded by (run, iteration): so a checkpoint needs no
+        # Every iteration starts from a reset seeded by (run, iteration). So a checkpoint needs no
         # simulator state, and a resumed run equals one that was never stopped.
         seed = np.random.SeedSequence([self._reset_seed, iteration]).generate_state(1)
         rollout = collect(self._envs, self._policy, self._steps, self._rng, int(seed[0]))
@@ -74,7 +75,7 @@ class Collector:
 
     @property
     def rng_state(self) -> Mapping[str, Any]:
-        """State of the action noise before the next batch, whether that was collected or not."""
+        """State of the action noise before the next batch, also if it is collected already."""
         return self._rng.bit_generator.state if self._ahead is None else self._ahead.rng_state
 
     @rng_state.setter
@@ -84,17 +85,18 @@ class Collector:
 
 
 class LearningThread:
-    """Runs `finish` of a method on a second core; without `enabled`, at once."""
+    """Runs the training of a method in a second thread if `enabled`, else immediately."""
 
     def __init__(self, enabled: bool) -> None:
         self._pool = ThreadPoolExecutor(1) if enabled else None
 
     @property
     def enabled(self) -> bool:
+        """Whether there is a second thread."""
         return self._pool is not None
 
     def start(self, finish: Finish) -> Finish:
-        """Start `finish`; the returned function waits for its scalars."""
+        """Start `finish`; the returned function waits for it and returns its scalars."""
         if self._pool is not None:
             return self._pool.submit(finish).result
         scalars = finish()

@@ -1,0 +1,103 @@
+"""Learning is bit for bit what it was: digests of short runs, recorded in learning_digests.json.
+
+A change of a digest is a change of learning: it needs a [results] entry in CHANGELOG.md. To record
+new digests: `python tests/test_learning_unchanged.py DIR`, which trains into DIR.
+
+Bits depend on the processor and on library versions. The file holds a digest of the results of
+basic operations; where these differ, runs cannot agree and the tests are skipped.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load_file
+
+from emi.intrinsic.table import METHODS
+from emi.runs.run import run
+from emi.training.presets import resolve
+
+RECORD = Path(__file__).with_name("learning_digests.json")
+SMALL = {"steps": 1_000, "steps_per_iteration": 500, "num_envs": 2}
+# Environment, method and settings of each run; three iterations where a method needs no more.
+RUNS = {f"SparseHalfCheetah {m}": ("SparseHalfCheetah", m, {"steps": 15_000}) for m in METHODS} | {
+    "SparseHalfCheetah emi, two threads": (
+        "SparseHalfCheetah",
+        "emi",
+        {"steps": 15_000, "threads": 2},
+    ),
+    "SwimmerGather emi": (
+        "SwimmerGather",
+        "emi",
+        {"steps": 10_000, "steps_per_iteration": 5_000, "num_envs": 10},
+    ),
+    "Freeway emi": ("Freeway", "emi", SMALL),
+    "gym:MountainCarContinuous-v0 emi": ("gym:MountainCarContinuous-v0", "emi", {"steps": 15_000}),
+}
+VERSIONS = ("torch", "numpy", "gymnasium", "mujoco", "ale-py")
+
+
+def arithmetic() -> str:
+    """Digest of what basic operations give on this machine, in sizes that training uses."""
+    rng = np.random.default_rng(0)
+    found = hashlib.sha256("".join(map(version, VERSIONS)).encode())
+    for rows in (10, 512):
+        x = rng.standard_normal((rows, 64), dtype=np.float32)
+        w = rng.standard_normal((64, 32), dtype=np.float32)
+        if rows == 10:  # NumPy evaluates the policy, for a few environments at a time
+            found.update(np.tanh(x @ w).tobytes())
+        y = torch.from_numpy(x) @ torch.from_numpy(w)
+        for out in (y, y.tanh(), y.exp(), y.sigmoid(), y.double().square().sum(0), y.logsumexp(1)):
+            found.update(out.numpy().tobytes())
+    images = torch.from_numpy(rng.standard_normal((4, 4, 52, 52), dtype=np.float32))
+    filters = torch.from_numpy(rng.standard_normal((16, 4, 8, 8), dtype=np.float32))
+    found.update(torch.nn.functional.conv2d(images, filters, stride=4).numpy().tobytes())
+    return found.hexdigest()
+
+
+def digest(directory: Path) -> str:
+    """Of metrics.csv without times, and of every tensor and value of the last checkpoint."""
+    found = hashlib.sha256()
+    header, *rows = csv.reader((directory / "metrics.csv").read_text().splitlines())
+    kept = [i for i, name in enumerate(header) if name not in ("seconds", "steps_per_second")]
+    for row in (header, *rows):
+        found.update(",".join(row[i] for i in kept).encode() + b"\n")
+    checkpoint = max((directory / "checkpoints").iterdir())
+    tensors = load_file(checkpoint / "tensors.safetensors")
+    for name in sorted(tensors):
+        value = tensors[name]
+        found.update(f"{name} {value.dtype} {value.shape}".encode() + value.tobytes())
+    found.update((checkpoint / "state.json").read_bytes())
+    return found.hexdigest()
+
+
+def train(name: str, out: Path) -> str:
+    env, method, settings = RUNS[name]
+    run(resolve(env, method, {"threads": 1, "seed": 3, **settings}), out)
+    return digest(out)
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_learning_is_unchanged(name: str, tmp_path: Path) -> None:
+    recorded = json.loads(RECORD.read_text())
+    assert recorded["runs"].keys() == RUNS.keys()
+    if recorded["arithmetic"] != arithmetic():
+        pytest.skip("digests were recorded with another processor or other versions")
+    threads = torch.get_num_threads()
+    try:
+        assert train(name, tmp_path / "run") == recorded["runs"][name]
+    finally:
+        torch.set_num_threads(threads)
+
+
+if __name__ == "__main__":
+    runs = {name: train(name, Path(sys.argv[1]) / str(k)) for k, name in enumerate(RUNS)}
+    RECORD.write_text(json.dumps({"arithmetic": arithmetic(), "runs": runs}, indent=2) + "\n")
