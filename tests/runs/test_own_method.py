@@ -162,8 +162,8 @@ def test_a_checkpoint_that_does_not_fit_the_class_any_more(
     original = changed.__init__
 
     @functools.wraps(original)
-    def with_bias(self: Any, *arguments: Any) -> None:
-        original(self, *arguments)
+    def with_bias(self: Any, *arguments: Any, **settings: Any) -> None:
+        original(self, *arguments, **settings)
         self.bias = torch.nn.Parameter(torch.zeros(1))
 
     monkeypatch.setattr(changed, "__init__", with_bias)

@@ -5,7 +5,6 @@ it waits for those that another process is still writing.
 """
 
 import contextlib
-import difflib
 import os
 import sys
 import time
@@ -14,7 +13,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 
-from emi.errors import UserError
+from emi.errors import UserError, did_you_mean
 from emi.runs.progress import Lines
 from emi.runs.stop_signals import StopRequest, stop_signals
 from emi.sweeps.board import Board, choose_board
@@ -92,9 +91,8 @@ def write_job_array(cells: Sequence[Cell], file: Path, *, jobs: int | None = Non
 def check_engine(name: str, address: str | None) -> None:
     """Raise UserError if `--engine` or `--address` is wrong."""
     if name not in ENGINES:
-        close = difflib.get_close_matches(name, ENGINES, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"use {' or '.join(ENGINES)}"
-        raise UserError(f"unknown engine {name!r}: {hint}")
+        hint = did_you_mean(name, ENGINES, f": use {' or '.join(ENGINES)}")
+        raise UserError(f"unknown engine {name!r}{hint}")
     if address is not None and name != "ray":
         raise UserError("--address is that of a Ray cluster: add --engine ray")
 
