@@ -1,6 +1,6 @@
-"""Environment steps per second of every world, beside what its simulator alone can do.
+"""Environment steps per second of every environment, compared with its simulator alone.
 
-What each bound is, is said in benchmarks/README.md.
+benchmarks/README.md describes the bounds.
 """
 
 import argparse
@@ -14,7 +14,7 @@ import numpy as np
 from turns import Train, machine, measure
 
 
-class World(NamedTuple):
+class Task(NamedTuple):
     name: str
     num_envs: int
     steps: int  # of all environments together, in a round
@@ -22,7 +22,7 @@ class World(NamedTuple):
 
 
 def ours(name: str, num_envs: int, threads: int) -> Train:
-    """Our vector environment in closed loop: a linear policy reads every observation."""
+    """Our vector environment with a linear policy that reads every observation."""
     import gymnasium
 
     from emi.envs import make_vec
@@ -45,7 +45,7 @@ def ours(name: str, num_envs: int, threads: int) -> Train:
 
 
 def physics(name: str, num_envs: int, threads: int) -> Train:
-    """MuJoCo in open loop: 500 actions of every environment in a single call."""
+    """MuJoCo alone: 500 actions of every environment in a single call."""
     import mujoco
     from mujoco.rollout import Rollout
 
@@ -69,7 +69,7 @@ def physics(name: str, num_envs: int, threads: int) -> Train:
 
 
 def emulator(name: str, num_envs: int, threads: int) -> Train:
-    """ale-py's own vector of games with the same frames, always the same action."""
+    """The vector environment of ale-py with the same frames and a constant action."""
     from emi.envs.atari import load_games
 
     games: Any = load_games(name, num_envs, threads)
@@ -84,7 +84,7 @@ def emulator(name: str, num_envs: int, threads: int) -> Train:
 
 
 def pixels(name: str, num_envs: int, threads: int) -> Train:
-    """New arrays of as many pixels, filled."""
+    """Filling new arrays with as many pixels."""
     from emi.envs.box_image import BoxImageVectorEnv
 
     shape = BoxImageVectorEnv(num_envs).observation_space.shape
@@ -96,15 +96,15 @@ def pixels(name: str, num_envs: int, threads: int) -> Train:
     return train
 
 
-WORLDS = (
-    World("SparseHalfCheetah", 10, 100_000, physics),
-    World("SparseHalfCheetah", 64, 128_000, physics),
-    World("SparseHalfCheetah", 256, 256_000, physics),
-    World("SwimmerGather", 100, 50_000, physics),
-    World("Freeway", 20, 10_000, emulator),
-    World("Frostbite", 20, 10_000, emulator),
-    World("MontezumaRevenge", 20, 10_000, emulator),
-    World("BoxImage", 20, 40_000, pixels),
+TASKS = (
+    Task("SparseHalfCheetah", 10, 100_000, physics),
+    Task("SparseHalfCheetah", 64, 128_000, physics),
+    Task("SparseHalfCheetah", 256, 256_000, physics),
+    Task("SwimmerGather", 100, 50_000, physics),
+    Task("Freeway", 20, 10_000, emulator),
+    Task("Frostbite", 20, 10_000, emulator),
+    Task("MontezumaRevenge", 20, 10_000, emulator),
+    Task("BoxImage", 20, 40_000, pixels),
 )
 
 
@@ -112,27 +112,27 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, nargs="+", default=sorted({1, os.cpu_count() or 1}))
-    parser.add_argument("--worlds", nargs="+", help="default: all")
+    parser.add_argument("--envs", nargs="+", help="default: all")
     options = parser.parse_args()
     print(machine())
     print(f"{options.rounds} rounds; medians, and the lowest and highest ratio of a round.\n")
-    print("| world | environments | threads | steps/s | bound | ratio | lowest | highest |")
+    print("| environment | number | threads | steps/s | bound | ratio | lowest | highest |")
     print("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
-    for world in WORLDS:
-        if options.worlds and world.name not in options.worlds:
+    for task in TASKS:
+        if options.envs and task.name not in options.envs:
             continue
         for threads in options.threads:
-            given = (world.name, world.num_envs, threads)
+            given = (task.name, task.num_envs, threads)
             contenders = {
                 "ours": functools.partial(ours, *given),
-                "bound": functools.partial(world.bound, *given),
+                "bound": functools.partial(task.bound, *given),
             }
-            found = measure(contenders, options.rounds, world.steps, warm_up=world.steps // 5)
+            found = measure(contenders, options.rounds, task.steps, warm_up=task.steps // 5)
             speed = {name: [1 / s for s in m.seconds] for name, m in found.items()}
             ratios = [a / b for a, b in zip(speed["ours"], speed["bound"], strict=True)]
             mean, bound = (statistics.median(speed[name]) for name in ("ours", "bound"))
             print(
-                f"| {world.name} | {world.num_envs} | {threads} | {mean:,.0f} | {bound:,.0f} "
+                f"| {task.name} | {task.num_envs} | {threads} | {mean:,.0f} | {bound:,.0f} "
                 f"| {statistics.median(ratios):.2f} | {min(ratios):.2f} | {max(ratios):.2f} |",
                 flush=True,
             )

@@ -1,7 +1,7 @@
-"""Seconds per iteration and peak memory of every environment, and what the paper's budgets cost.
+"""Seconds per iteration and peak memory of every environment, and the cost of the paper's budgets.
 
-Each is a whole iteration of the preset, in a process of its own; what comes first is left out. With
-`--runs` the iterations of finished runs count where there are any, and only the rest is measured.
+Whole iterations of a preset are measured in a separate process, after a warm-up. With `--runs`, the
+times of finished runs are used if there are any, and only the rest is measured.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ if TYPE_CHECKING:
 
 SEEDS = 5  # of the paper
 HOURS_PER_DAY = 24
-NOT_IN_THE_BUDGET = "BoxImage"  # the paper trains no agent there
+NOT_IN_THE_BUDGET = "BoxImage"  # the paper trains no agent in it
 
 
 class Cost(NamedTuple):
-    seconds: float  # of an iteration, the median
-    counted: int  # iterations behind it
+    seconds: float  # per iteration, the median
+    counted: int  # iterations of the median
     peak_mb: float | None
     iterations: int  # of the paper's budget
 
     @property
     def hours(self) -> float:
-        """Of a run of the paper's length."""
+        """Hours of a run of the paper's length."""
         return self.seconds * self.iterations / 3600
 
 
 def _work(
     env: str, method: str, threads: int, warm_up: int, iterations: int, found: Connection
 ) -> None:
-    from emi.training.config import resolve
+    from emi.training.presets import resolve
     from emi.training.trainer import Trainer
 
-    trainer = Trainer(resolve(env, method, threads=threads))
+    trainer = Trainer(resolve(env, method, {"threads": threads}))
     seconds = []
     for _ in range(warm_up + iterations):
         start = time.perf_counter()
@@ -70,29 +70,29 @@ def cost(env: str, method: str, threads: int, warm_up: int, iterations: int) -> 
 
 
 def cost_of_runs(env: str, method: str, threads: int, roots: list[Path]) -> Cost | None:
-    """The same from finished runs below `roots` that had so many threads; None without any."""
-    from emi.training.config import resolve
+    """The cost from finished runs below `roots` with as many threads; None if there is none."""
+    from emi import preset
 
     seconds = [
         step
-        for run in (run for root in roots for run in _runs_below(root))
+        for run in _runs_below(tuple(roots))
         if (run.env, run.method, run.config["threads"]) == (env, method, threads)
         for step in np.diff(run.metrics["seconds"], prepend=0.0).tolist()
     ]
     if not seconds:
         return None
-    return Cost(statistics.median(seconds), len(seconds), None, resolve(env, method).iterations)
+    return Cost(statistics.median(seconds), len(seconds), None, preset(env, method).iterations)
 
 
 @functools.cache
-def _runs_below(root: Path) -> list[Run]:
-    from emi.report.load import load_runs
+def _runs_below(roots: tuple[Path, ...]) -> list[Run]:
+    from emi.report.load import find_runs
 
-    return load_runs(root)
+    return find_runs(roots)
 
 
 def main() -> None:
-    from emi.envs import ENVIRONMENTS
+    from emi.envs.table import ENVIRONMENTS
 
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--envs", nargs="+", default=list(ENVIRONMENTS))
@@ -101,13 +101,13 @@ def main() -> None:
     parser.add_argument("--iterations", type=int, default=1, help="measured")
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="default: all cores")
     parser.add_argument(
-        "--runs", type=Path, nargs="+", default=[], metavar="DIR", help="of presets"
+        "--runs", type=Path, nargs="+", default=[], metavar="DIR", help="runs of presets"
     )
     options = parser.parse_args()
     print(machine())
     print(
         f"Threads: {options.threads}; the median of {options.iterations} iteration(s) "
-        f"after {options.warm_up}, or of all iterations of finished runs: these have no peak.\n"
+        f"after {options.warm_up}, or of all iterations of finished runs, without a peak.\n"
     )
     print("| environment | method | s / iteration | counted | peak MB | of the paper | hours |")
     print("| --- | --- | ---: | ---: | ---: | ---: | ---: |")
@@ -136,7 +136,7 @@ def main() -> None:
 
 
 def makespan(hours: list[float], workers: int) -> float:
-    """When the last of the jobs ends if each goes to the worker that is free first."""
+    """Hours until the last job ends, if each job goes to the first free worker."""
     free = [0.0] * workers
     for job in hours:
         first = free.index(min(free))

@@ -1,6 +1,6 @@
-"""Seconds of one EMI update on images, beside a straightforward implementation of the same.
+"""Seconds of one EMI update on images, compared with a direct implementation of the same.
 
-What the two have in common and where they differ is said in benchmarks/README.md.
+benchmarks/README.md lists the differences.
 """
 
 import argparse
@@ -15,12 +15,12 @@ from torch import Tensor, nn
 from torch.nn.functional import softplus
 from turns import Train, machine, measure
 
-MINIBATCH, STEPS, ACTIONS = 512, 8_192, 18  # `learn` ends with a pass of its own: not too few
+MINIBATCH, STEPS, ACTIONS = 512, 8_192, 18  # many steps: `learn` ends with one more forward pass
 LAMBDA_ERROR, LAMBDA_INFO, KL_WEIGHT = 100.0, 0.1, 0.5
 
 
 def frames(seed: int = 0) -> np.ndarray:
-    """A path of grey frames [steps + 4, 52, 52]: blocks of 4×4 pixels, a tenth of them new."""
+    """Grey frames [steps + 4, 52, 52] of 4×4 blocks; a tenth of the blocks change per step."""
     rng = np.random.default_rng(seed)
     levels = rng.integers(0, 256, (13, 13), dtype=np.uint8)
     path = []
@@ -32,7 +32,7 @@ def frames(seed: int = 0) -> np.ndarray:
 
 
 def ours(threads: int) -> Train:
-    """`EMI.learn` on a batch as the trainer hands it over, one epoch."""
+    """`EMI.learn` on a batch as the trainer passes it, one epoch."""
     from emi import EMI, EMIConfig
     from emi.batch import Rows, Stacks, Transitions
 
@@ -78,7 +78,7 @@ def statistic() -> nn.Sequential:
 
 
 class Straightforward(nn.Module):
-    """EMI's networks and objective, written down as they stand in the paper."""
+    """EMI's networks and objective, written as in the paper."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -106,7 +106,7 @@ class Straightforward(nn.Module):
 
 
 def contiguous(threads: int) -> Train:
-    """Stacks as float32 arrays [n, 4, 52, 52], nets in PyTorch's default layout and Adam."""
+    """Stacks as float32 arrays [n, 4, 52, 52], networks and Adam with PyTorch's defaults."""
     torch.set_num_threads(threads)
     torch.manual_seed(0)
     path = frames()

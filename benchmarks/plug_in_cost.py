@@ -1,7 +1,7 @@
-"""Milliseconds a bonus adds to a rollout of 2,048 steps, beside rllte-core's RND and ICM.
+"""Milliseconds that a bonus adds to a rollout of 2,048 steps, and those of rllte-core's methods.
 
-Score and learn, as the callback of each library does it, on the same transitions: 256 steps of 8
-environments. rllte-core is measured where it can be imported; see benchmarks/README.md.
+Scoring and learning as in the callback of each library, on the same transitions: 256 steps of 8
+environments. rllte-core is measured if it can be imported; see benchmarks/README.md.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from gymnasium.vector import VectorEnv
 from turns import Train, machine, measure
 
 STEPS, NUM_ENVS = 256, 8
-NEEDED = ("rllte", "termcolor", "pynvml")  # what rllte's reward modules import beside torch
+NEEDED = ("rllte", "termcolor", "pynvml")  # what rllte's reward modules import, apart from torch
 
 
 class Task(NamedTuple):
@@ -32,7 +32,7 @@ TASKS = {
     "vectors of 17, 6 discrete actions": Task(Box(-np.inf, np.inf, (17,), np.float32), Discrete(6)),
     "images of 4×84×84, 6 discrete actions": Task(Box(0, 255, (4, 84, 84), np.uint8), Discrete(6)),
 }
-# Ours come twice: as they are, and with the layers, passes and gradient steps of rllte's.
+# Ours with their defaults, and with the layers, passes and gradient steps of rllte's.
 OURS = ("EMI", "RND", "ICM", "RND, rllte's sizes", "ICM, rllte's sizes")
 THEIRS = ("rllte RND", "rllte ICM")
 
@@ -51,7 +51,7 @@ def data(task: Task) -> tuple[np.ndarray, np.ndarray]:
 
 
 def ours(name: str, task: Task, threads: int) -> Train:
-    """One of our methods, fed as `IntrinsicRewardCallback` does it: observations held once."""
+    """One of our methods, on a batch as from `IntrinsicRewardCallback`."""
     import torch
 
     import emi
@@ -84,7 +84,7 @@ def ours(name: str, task: Task, threads: int) -> Train:
                 Rows(pool, row[:-1].reshape(-1)),
                 action.reshape(-1, *action.shape[2:]),
                 Rows(pool, row[1:].reshape(-1)),
-                env=np.tile(np.arange(NUM_ENVS), STEPS),
+                env_index=np.tile(np.arange(NUM_ENVS), STEPS),
             )
             emi.score_and_learn(method, batch)
 
@@ -92,7 +92,7 @@ def ours(name: str, task: Task, threads: int) -> Train:
 
 
 class Shown(VectorEnv):
-    """Shows the data again and again: rllte's modules take 2,560 steps when they are built."""
+    """Repeats the data: the constructors of rllte's modules take 2,560 steps."""
 
     def __init__(self, task: Task) -> None:
         import torch
@@ -112,7 +112,7 @@ class Shown(VectorEnv):
 
 
 def theirs(name: str, task: Task, threads: int) -> Train:
-    """One of rllte's modules with its defaults, fed as its storage hands rollouts over."""
+    """One of rllte's modules with its defaults, on a rollout as from its storage."""
     import torch
     from rllte.xplore.reward import ICM, RND
 
@@ -138,12 +138,12 @@ def theirs(name: str, task: Task, threads: int) -> Train:
 
 
 def missing() -> list[str]:
-    """What would have to be installed to measure rllte."""
+    """The packages that are missing to measure rllte."""
     return [name for name in NEEDED if importlib.util.find_spec(name) is None]
 
 
 def failure(name: str, task: Task) -> str:
-    """The first line of what rllte raises on this task; empty if it works."""
+    """The first line of the error that rllte raises on this task; empty if it works."""
     try:
         theirs(name, task, 1)(1)
     except (RuntimeError, ImportError) as error:
@@ -152,23 +152,23 @@ def failure(name: str, task: Task) -> str:
 
 
 def table(title: str, task: Task, with_rllte: bool, options: argparse.Namespace) -> None:
-    """Milliseconds of every contender, and how often it fits into rllte's of the same method."""
+    """Milliseconds of every contender, and its speed relative to rllte's modules."""
     print(f"\n{title}\n")
     contenders = {name: functools.partial(ours, name, task, options.threads) for name in OURS}
     for name in THEIRS if with_rllte else ():
         if why := failure(name, task):
-            print(f"{name} does not run on this: {why}\n")
+            print(f"{name} fails on this task: {why}\n")
         else:
             contenders[name] = functools.partial(theirs, name, task, options.threads)
     found = measure(contenders, options.rounds, options.rollouts)
     medians = {name: 1e3 * statistics.median(m.seconds) for name, m in found.items()}
     rivals = [name for name in THEIRS if name in found]
-    beside = "".join(f" | times as fast as {name}" for name in rivals)
-    print(f"| | ms / rollout | lowest | highest{beside} |")
+    ratios_header = "".join(f" | times as fast as {name}" for name in rivals)
+    print(f"| | ms / rollout | lowest | highest{ratios_header} |")
     print("| --- " + "| ---: " * (3 + len(rivals)) + "|")
     for name, m in found.items():
         cells = [medians[name], 1e3 * min(m.seconds), 1e3 * max(m.seconds)]
-        # Round by round: a machine that is busy for a while is busy for both.
+        # The ratio of each round: both are measured under the same load.
         ratios = [
             statistics.median(b / a for a, b in zip(m.seconds, found[rival].seconds, strict=True))
             for rival in rivals

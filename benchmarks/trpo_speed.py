@@ -1,6 +1,6 @@
-"""Environment steps per second of our training beside sb3-contrib's TRPO, on SparseHalfCheetah.
+"""Environment steps per second of our trainer and of sb3-contrib's TRPO, on SparseHalfCheetah.
 
-What each of the contenders does is said in benchmarks/README.md.
+benchmarks/README.md describes the contenders.
 """
 
 import argparse
@@ -16,14 +16,14 @@ from turns import Measured, Train, machine, measure
 
 BATCH = 5_000
 NUM_ENVS = 10
-SPEED = 8  # place of the forward velocity in an observation, after 8 joint positions
+SPEED = 8  # index of the forward velocity in an observation, after 8 joint positions
 
 
-class PaidForSpeedVector(gymnasium.vector.VectorWrapper):
-    """Pays the forward speed.
+class SpeedRewardVector(gymnasium.vector.VectorWrapper):
+    """The reward is the forward speed.
 
-    SparseHalfCheetah itself pays nothing for long: TRPO's gradient is then exactly 0 and our
-    update ends there, which would flatter us.
+    That of SparseHalfCheetah is 0 for a long time: TRPO's gradient is then exactly 0 and our update
+    stops early, which would flatter us.
     """
 
     def step(self, actions: Any) -> Any:
@@ -31,7 +31,7 @@ class PaidForSpeedVector(gymnasium.vector.VectorWrapper):
         return obs, obs[:, SPEED].astype(np.float64), terminated, truncated, info
 
 
-class PaidForSpeed(gymnasium.Wrapper):
+class SpeedReward(gymnasium.Wrapper):
     """The same for one environment."""
 
     def step(self, action: Any) -> Any:
@@ -39,15 +39,20 @@ class PaidForSpeed(gymnasium.Wrapper):
         return obs, float(obs[SPEED]), terminated, truncated, info
 
 
-def ours(method: str, *overrides: str, threads: int) -> Train:
+def reward_speed(trainer: Any) -> None:
+    """Replace the reward of the environments of our trainer."""
+    trainer.collector._envs = SpeedRewardVector(trainer.envs)
+
+
+def ours(method: str, *, threads: int, **settings: Any) -> Train:
     """Our trainer with the paper's preset."""
-    from emi.training.config import resolve
+    from emi.training.presets import resolve
     from emi.training.trainer import Trainer
 
-    config = resolve("SparseHalfCheetah", method, threads=threads, overrides=overrides)
+    config = resolve("SparseHalfCheetah", method, {"threads": threads, **settings})
     assert (config.steps_per_iteration, config.num_envs) == (BATCH, NUM_ENVS)
     trainer = Trainer(config)
-    trainer.envs = PaidForSpeedVector(trainer.envs)
+    reward_speed(trainer)
 
     def train(iterations: int) -> None:
         for _ in range(iterations):
@@ -57,7 +62,7 @@ def ours(method: str, *overrides: str, threads: int) -> Train:
 
 
 def sb3(*, own_physics: bool, cheap_critic: bool = False, threads: int) -> Train:
-    """sb3-contrib's TRPO with our batch, nets and trust region."""
+    """sb3-contrib's TRPO with our batch, networks and trust region."""
     import torch
     from sb3_contrib import TRPO
     from stable_baselines3.common.vec_env import DummyVecEnv
@@ -67,10 +72,10 @@ def sb3(*, own_physics: bool, cheap_critic: bool = False, threads: int) -> Train
     torch.set_num_threads(threads)
     if own_physics:
         envs = emi.envs.make_vec("SparseHalfCheetah", NUM_ENVS, threads=threads)
-        venv = as_sb3_vec_env(PaidForSpeedVector(envs))
+        venv = as_sb3_vec_env(SpeedRewardVector(envs))
     else:
         venv = DummyVecEnv(
-            [lambda: PaidForSpeed(gymnasium.make("emi/SparseHalfCheetah-v0"))] * NUM_ENVS
+            [lambda: SpeedReward(gymnasium.make("emi/SparseHalfCheetah-v0"))] * NUM_ENVS
         )
     model = TRPO(
         "MlpPolicy",
@@ -88,7 +93,7 @@ def sb3(*, own_physics: bool, cheap_critic: bool = False, threads: int) -> Train
         },
         seed=0,
         device="cpu",
-        # Defaults: 10 passes in minibatches of 128; 125 is the nearest that divides the batch.
+        # Defaults: 10 passes in minibatches of 128; 125 is the nearest size that divides the batch.
         n_critic_updates=1 if cheap_critic else 10,
         batch_size=BATCH if cheap_critic else 125,
     )
@@ -100,7 +105,7 @@ def sb3(*, own_physics: bool, cheap_critic: bool = False, threads: int) -> Train
 
 
 def as_sb3_vec_env(envs: Any) -> Any:
-    """Our vector environment behind the interface of Stable-Baselines3."""
+    """Our vector environment with the interface of Stable-Baselines3."""
     from stable_baselines3.common.vec_env import VecEnv
 
     class OurVecEnv(VecEnv):
@@ -126,7 +131,7 @@ def as_sb3_vec_env(envs: Any) -> Any:
             envs.close()
 
         def get_attr(self, name: str, indices: Any = None) -> list[Any]:
-            return [None] * envs.num_envs  # asked for render_mode only
+            return [None] * envs.num_envs  # only render_mode is read
 
         def set_attr(self, name: str, value: Any, indices: Any = None) -> None:
             raise AttributeError(f"{name} cannot be set here")
@@ -145,7 +150,7 @@ def as_sb3_vec_env(envs: Any) -> Any:
 OURS: dict[str, Callable[..., Train]] = {
     "emi, TRPO": functools.partial(ours, "trpo"),
     "emi, EMI": functools.partial(ours, "emi"),
-    "emi, TRPO, value network": functools.partial(ours, "trpo", "value.kind=network"),
+    "emi, TRPO, value network": functools.partial(ours, "trpo", value={"kind": "network"}),
 }
 RIVALS: dict[str, Callable[..., Train]] = {
     "sb3, TRPO": functools.partial(sb3, own_physics=False),
@@ -165,7 +170,7 @@ def show(measured: dict[str, Measured]) -> None:
         print(f"{name:38s}", *(f"{number:8,.0f}" for number in numbers))
     for rival in RIVALS:
         ratios = (f"{name} {medians[name] / medians[rival]:.1f}×" for name in OURS)
-        print(f"\nbeside {rival}:\n  {';  '.join(ratios)}")
+        print(f"\nrelative to {rival}:\n  {';  '.join(ratios)}")
 
 
 def main() -> None:

@@ -1,8 +1,7 @@
-"""Contenders that take turns: the way every benchmark here measures.
+"""Contenders that take turns: how all benchmarks here measure.
 
-Every contender lives in a process of its own and works only while the others wait. They take turns,
-one round each, again and again, so that a machine that is busy for a while is busy for all of them;
-the median of a contender's rounds counts.
+Every contender runs in its own process, and only one works at a time. They take turns, one round
+each, so that other load on the machine affects all of them. The median over rounds is reported.
 """
 
 import multiprocessing
@@ -15,7 +14,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import NamedTuple
 
-# Work of a given number of iterations, to be timed.
+# Runs a given number of iterations, which are timed.
 Train = Callable[[int], None]
 
 
@@ -25,7 +24,7 @@ class Measured(NamedTuple):
 
 
 def _work(make: Callable[[], Train], warm_up: int, orders: Connection) -> None:
-    """The process of one contender: trains as many iterations as it is told, until told 0."""
+    """The process of one contender: runs the numbers of iterations it receives, until 0."""
     train = make()
     train(warm_up)  # first calls allocate and compile
     orders.send(0.0)
@@ -51,14 +50,14 @@ def measure(
         for name, line in lines.items():
             line.send(iterations)
             seconds[name].append(line.recv())
-            time.sleep(0.3)  # idle worker threads spin for a moment before they sleep
+            time.sleep(0.3)  # idle worker threads spin for a short time before they sleep
     for line in lines.values():
         line.send(0)
     return {name: Measured(seconds[name], line.recv()) for name, line in lines.items()}
 
 
 def machine() -> str:
-    """The processor, the system and how busy they are, in one line."""
+    """The processor, the system and the load, in one line."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

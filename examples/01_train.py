@@ -1,6 +1,6 @@
-"""Train from Python: one report per iteration, everything else is up to you.
+"""Train from Python: one report per iteration, and nothing is written to disk.
 
-python examples/01_train.py            # a minute's worth; --steps 5000000 is the paper's run
+python examples/01_train.py            # about a minute; --steps 5000000 is the paper's run
 """
 
 import argparse
@@ -11,7 +11,9 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--steps", type=int, default=30_000)
 steps = parser.parse_args().steps
 
-print("steps   return   bonus   lower bounds of the information, at most 1.39")
+config = emi.preset("SparseHalfCheetah", "emi")
+print(f"η = {config.eta}, {config.steps_per_iteration:,} steps per iteration\n")
+print("steps   return   bonus   lower bounds of the mutual information, at most 1.39")
 for report in emi.train("SparseHalfCheetah", method="emi", steps=steps, seed=0):
     m = report.metrics
     print(

@@ -1,8 +1,8 @@
-"""A PPO of a hundred lines in which the bonus is three lines, marked below.
+"""PPO in a hundred lines; the intrinsic reward takes three of them, marked below.
 
-python examples/04_plain_loop.py                   # half a minute
-python examples/04_plain_loop.py --steps 300000    # until the car is up the hill
-python examples/04_plain_loop.py --coefficient 0   # without the bonus
+python examples/04_plain_loop.py                  # half a minute
+python examples/04_plain_loop.py --steps 300000   # until the car reaches the flag
+python examples/04_plain_loop.py --eta 0          # without the bonus
 """
 
 import argparse
@@ -18,7 +18,7 @@ import emi
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--steps", type=int, default=16_384)
-parser.add_argument("--coefficient", type=float, default=1.0)
+parser.add_argument("--eta", type=float, default=1.0)
 parser.add_argument("--seed", type=int, default=0)
 options = parser.parse_args()
 
@@ -26,7 +26,7 @@ NUM_ENVS, LENGTH, DISCOUNT, LAMBDA = 8, 512, 0.99, 0.95
 EPOCHS, MINIBATCH, CLIP, LEARNING_RATE = 10, 256, 0.2, 3e-4
 
 torch.manual_seed(options.seed)
-torch.set_num_threads(1)  # these nets are small
+torch.set_num_threads(1)  # the networks are small
 envs = gymnasium.make_vec(
     "MountainCarContinuous-v0",
     num_envs=NUM_ENVS,
@@ -46,7 +46,7 @@ def net(outputs: int) -> nn.Sequential:
 actor, critic, log_std = net(action_size), net(1), nn.Parameter(torch.zeros(action_size))
 weights = [*actor.parameters(), *critic.parameters(), log_std]
 optimizer = torch.optim.Adam(weights, lr=LEARNING_RATE)
-scale = torch.tensor([1.0, 15.0])  # position and speed in units of about one
+scale = torch.tensor([1.0, 15.0])  # scales position and speed to about one
 
 
 def policy(obs: torch.Tensor) -> Normal:
@@ -57,7 +57,7 @@ def value(obs: torch.Tensor) -> torch.Tensor:
     return critic(obs * scale)[..., 0]
 
 
-# --- the bonus, 1 of 3: a method for these spaces
+# --- intrinsic reward, 1 of 3: a method for these spaces
 bonus = emi.RND(envs.single_observation_space, envs.single_action_space, seed=options.seed)
 
 obs, _ = envs.reset(seed=options.seed)
@@ -87,19 +87,20 @@ for iteration in range(max(1, options.steps // (NUM_ENVS * LENGTH))):
         obs = following
     s, s_next, a, r, end, stop = map(np.stack, (seen, seen_next, actions, rewards, ends, stops))
 
-    # --- the bonus, 2 of 3: pay for the batch and learn from it
+    # --- intrinsic reward, 2 of 3: score the batch and train on it
     flat = emi.Transitions(
         s.reshape(-1, obs_size),
         a.reshape(-1, action_size).clip(-1, 1),
         s_next.reshape(-1, obs_size),
-        env=np.tile(np.arange(NUM_ENVS), LENGTH),
+        env_index=np.tile(np.arange(NUM_ENVS), LENGTH),
+        ended=end.reshape(-1),
     )
-    paid, _ = emi.score_and_learn(bonus, flat)
+    intrinsic, _ = emi.score_and_learn(bonus, flat)
 
-    # --- the bonus, 3 of 3: before returns and advantages are computed
-    r = r + options.coefficient * paid.numpy().reshape(r.shape)
+    # --- intrinsic reward, 3 of 3: added before returns and advantages are computed
+    r = r + options.eta * intrinsic.numpy().reshape(r.shape)
 
-    # Generalised advantages; what follows a step is worth nothing after a true end.
+    # Generalised advantage estimates; the value after termination is 0.
     S, A = torch.as_tensor(s), torch.as_tensor(a)
     with torch.no_grad():
         v, v_next = value(S).numpy(), value(torch.as_tensor(s_next)).numpy()
@@ -128,6 +129,6 @@ for iteration in range(max(1, options.steps // (NUM_ENVS * LENGTH))):
 
     steps, late = (iteration + 1) * NUM_ENVS * LENGTH, np.mean(finished[-20:] or [0.0])
     print(
-        f"{steps:>8,} steps   return {late:7.1f}   bonus {paid.mean():.3f}   "
+        f"{steps:>8,} steps   return {late:7.1f}   bonus {intrinsic.mean():.3f}   "
         f"farthest {s[..., 0].max():+.2f} (the flag: +0.45)"
     )

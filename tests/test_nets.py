@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-from typing import get_args
 
 import numpy as np
 import pytest
@@ -12,7 +11,7 @@ import torch
 from gymnasium.spaces import Box, Discrete
 from torch import nn
 
-from emi.nets import Activation, Pixels, load_optimizer, mlp, push_forward, trunk
+from emi.nets import Pixels, load_optimizer, mlp, trunk
 from emi.spaces import is_image
 
 
@@ -109,55 +108,3 @@ def test_adam_goes_on_as_before_when_its_state_has_lost_its_strides() -> None:
     step(twin, other, 2)
     for ours, theirs in zip(net.parameters(), twin.parameters(), strict=True):
         assert torch.equal(ours, theirs)
-
-
-def derivative(
-    net: nn.Module, x: torch.Tensor, change: dict[torch.Tensor, torch.Tensor]
-) -> torch.Tensor:
-    """Along the change, by central differences in double precision."""
-    ends = []
-    for sign in (1, -1):
-        moved = copy.deepcopy(net)
-        with torch.no_grad():
-            for weight, step in zip(moved.parameters(), change.values(), strict=True):
-                weight.add_(step, alpha=sign * 1e-6)
-        ends.append(moved(x))
-    return (ends[0] - ends[1]) / 2e-6
-
-
-@pytest.mark.parametrize("activation", get_args(Activation))
-def test_push_forward_is_the_derivative_along_a_change_of_weights(activation: Activation) -> None:
-    rng = generator()
-    net = mlp([3, 5, 4, 2], activation, rng).double()
-    x = torch.randn(7, 3, generator=rng, dtype=torch.float64)
-    change: dict[torch.Tensor, torch.Tensor] = {
-        weight: torch.randn(weight.shape, generator=rng, dtype=torch.float64)
-        for weight in net.parameters()
-    }
-    out, tangent = push_forward(net, x, change)
-    torch.testing.assert_close(out, net(x))
-    torch.testing.assert_close(tangent, derivative(net, x, change), rtol=1e-6, atol=1e-7)
-    assert out.requires_grad
-    assert not tangent.requires_grad
-
-
-def test_push_forward_through_convolutions_is_the_adjoint_of_the_backward_pass() -> None:
-    rng = generator()
-    net, width = trunk(Box(0, 255, (2, 44, 40), np.uint8), (), "relu", rng)
-    images = torch.randint(0, 256, (3, 2, 44, 40), generator=rng, dtype=torch.uint8)
-    weights: list[torch.Tensor] = list(net.parameters())
-    change = {w: torch.randn(w.shape, generator=rng) for w in weights}
-    out, tangent = push_forward(net, images, change)
-    for _ in range(3):  # ⟨u, J v⟩ = ⟨Jᵀ u, v⟩
-        u = torch.randn(3, width, generator=rng)
-        back = torch.autograd.grad(out, weights, u, retain_graph=True)
-        pairs = zip(back, change.values(), strict=True)
-        expected = sum(torch.sum(gradient * step).item() for gradient, step in pairs)
-        assert torch.sum(u * tangent).item() == pytest.approx(expected, rel=1e-4)
-
-
-def test_push_forward_refuses_what_it_cannot_differentiate() -> None:
-    net = nn.Sequential(nn.Linear(2, 2), nn.Softmax(1))
-    change: dict[torch.Tensor, torch.Tensor] = {w: torch.ones_like(w) for w in net.parameters()}
-    with pytest.raises(TypeError, match="no derivative is known for Softmax"):
-        push_forward(net, torch.ones(1, 2), change)

@@ -38,7 +38,7 @@ METHODS: dict[str, Callable[[gymnasium.Space, gymnasium.Space], Any]] = {
     "simhash": lambda *s: emi.SimHash(*s),
     "ae-simhash": lambda *s: emi.SimHash(*s, AUTOENCODER),
     "vime": lambda *s: emi.VIME(*s, emi.VIMEConfig(updates=3, min_replay=8)),
-    "scaled": lambda *s: emi.WeightedSum({"icm": (emi.ICM(*s), 1.0)}, scale=True),
+    "scaled": lambda *s: emi.NormalizeReward(emi.ICM(*s)),
 }
 EACH = pytest.mark.parametrize("name", METHODS)
 
@@ -81,10 +81,8 @@ def test_a_batch_of_one_transition_many_times_is_finite(name: str) -> None:
     assert torch.isfinite(method.reward(batch)).all()
 
 
-class Nothing(nn.Module):
+class Nothing(emi.IntrinsicReward):
     """Never pays."""
-
-    learns_first = False
 
     def reward(self, batch: Transitions) -> Tensor:
         return torch.zeros(len(batch))
@@ -94,17 +92,17 @@ class Nothing(nn.Module):
 
 
 def test_a_bonus_that_was_always_zero_is_scaled_to_zero() -> None:
-    scaled = emi.WeightedSum({"nothing": (Nothing(), 1.0)}, scale=True)
+    scaled = emi.NormalizeReward(Nothing())
     for seed in range(3):
         bonus, scalars = emi.score_and_learn(scaled, batch_of(OBSERVATIONS, 8, seed))
         assert bonus.tolist() == [0.0] * 8
-        assert scalars["combined/nothing_scale"] == 0.0
+        assert scalars["normalize/scale"] == 0.0
 
 
 def test_scaling_keeps_the_decline_of_a_bonus() -> None:
     """To divide each batch by its own largest bonus would pay the well known for ever."""
     config = emi.RNDConfig(features=16, hidden=(16,), learning_rate=1e-2)
-    scaled = emi.WeightedSum({"rnd": (emi.RND(OBSERVATIONS, ACTIONS, config), 1.0)}, scale=True)
+    scaled = emi.NormalizeReward(emi.RND(OBSERVATIONS, ACTIONS, config))
     batch = batch_of(OBSERVATIONS, 64)
     paid = [emi.score_and_learn(scaled, batch)[0].mean().item() for _ in range(20)]
     assert paid[-1] < 0.1 * paid[0]
@@ -196,7 +194,7 @@ def test_the_environments_reward_is_not_added_to_in_place() -> None:
     """`original = reward; reward += bonus` keeps nothing: both are the same array."""
     envs = SameArray()
     method = emi.SimHash(envs.single_observation_space, envs.single_action_space)
-    wrapped = IntrinsicRewardVectorWrapper(envs, method, 1.0, learn_every=4, taught=True)
+    wrapped = IntrinsicRewardVectorWrapper(envs, method, 1.0, learn_every=4, pretrained=True)
     wrapped.reset(seed=0)
     for _ in range(8):
         _, reward, _, _, info = wrapped.step(np.zeros(2, np.int64))
@@ -225,9 +223,9 @@ class SecondArm(Nothing):
         return torch.as_tensor(np.asarray(batch.action)).flatten().float()
 
 
-@pytest.mark.parametrize(("coefficient", "least", "most"), [(1.0, 0.9, 1.0), (0.0, 0.3, 0.7)])
+@pytest.mark.parametrize(("eta", "least", "most"), [(1.0, 0.9, 1.0), (0.0, 0.3, 0.7)])
 def test_a_policy_that_is_paid_by_the_bonus_alone_learns(
-    coefficient: float, least: float, most: float
+    eta: float, least: float, most: float
 ) -> None:
     """Added after the advantages, a bonus would leave both policies the same."""
     envs = DummyVecEnv([Bandit] * 4)
@@ -236,7 +234,7 @@ def test_a_policy_that_is_paid_by_the_bonus_alone_learns(
         "MlpPolicy", envs, n_steps=32, batch_size=64, learning_rate=1e-2, seed=0,
         policy_kwargs=nets, device="cpu",
     )  # fmt: skip
-    model.learn(4 * 32 * 6, callback=IntrinsicRewardCallback(SecondArm(), coefficient))
+    model.learn(4 * 32 * 6, callback=IntrinsicRewardCallback(SecondArm(), eta))
     obs = torch.zeros(1, 1)
     share = model.policy.get_distribution(obs).distribution.probs[0, 1].item()  # type: ignore[union-attr]
     assert least <= share <= most

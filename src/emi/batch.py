@@ -1,7 +1,7 @@
-"""The types that every package shares: batches of transitions, and rows that are read lazily.
+"""The types that all packages share: batches of transitions, and rows that are gathered lazily.
 
-Time is always the first axis and environments the second, `[time, env, ...]`. A flat batch holds
-the same steps in time-major order without the steps that are not transitions, `[n, ...]`.
+Time is the first axis and environments the second, `[time, env, ...]`. A flat batch `[n, ...]`
+holds the same steps in time-major order, without the steps that are not transitions.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from emi.errors import UserError
+
 BoolArray = npt.NDArray[np.bool_]
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -24,7 +26,7 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class Stacks:
-    """Stacks of frames [rows, k, *frame] that store every frame once; indexed like an array."""
+    """Stacks of frames [rows, k, *frame] that store each frame once; indexed like an array."""
 
     frames: Array  # [frames, *frame]
     index: IntArray  # [rows, k], the frames of each row, the newest last
@@ -38,7 +40,7 @@ class Stacks:
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows `pool[index]`, gathered only when they are read, so that images are stored once.
+    """Rows `pool[index]`, gathered when they are read, so that images are stored once.
 
     Indexing, `np.asarray` and `torch.as_tensor` gather in one call.
     """
@@ -58,7 +60,7 @@ class Rows:
         rows = self[:]
         return rows if dtype is None else rows.astype(dtype, copy=False)
 
-    # torch.as_tensor reads these two; without them it would copy row by row.
+    # torch.as_tensor uses these two; without them it would copy row by row.
     def __dlpack__(self, **options: Any) -> Any:
         return self[:].__dlpack__(**options)
 
@@ -74,28 +76,27 @@ class Transitions:
     """A batch of (s, a, s'), each with a leading batch axis: arrays, tensors, or `emi.batch.Rows`.
 
     `next_obs` is the true successor, also where an episode ended. Actions are in the units of the
-    environment's action space. The rows of one environment are in time order. Methods that follow
-    a stream of bonuses or keep an episodic memory read `env_index` and `ended`; without the first
-    all rows are one stream, without the second no episode ends.
+    environment's action space. The rows of one environment are in time order. `env_index` and
+    `ended` are for methods that keep a running value or a memory per environment. Without
+    `env_index` all rows are of one environment; without `ended` no episode ends.
     """
 
     obs: Batched  # [n, *observation]
     action: Batched  # [n, *action]
     next_obs: Batched  # [n, *observation]
-    env_index: IntArray | None = None  # [n], the environment a row came from, counted from 0
-    ended: BoolArray | None = None  # [n], whether the episode ended after this row
+    env_index: IntArray | None = None  # [n], the environment of a row, from 0
+    ended: BoolArray | None = None  # [n], whether the next row of the environment begins an episode
 
     def __post_init__(self) -> None:
-        lengths = {len(self.obs), len(self.action), len(self.next_obs)}
-        if len(lengths) != 1:
-            raise ValueError(
-                "obs, action and next_obs must have one length, got "
+        if not len(self.obs) == len(self.action) == len(self.next_obs):
+            raise UserError(
+                "obs, action and next_obs must have the same length, got "
                 f"{len(self.obs)}, {len(self.action)} and {len(self.next_obs)}"
             )
         for name in ("env_index", "ended"):
             column = getattr(self, name)
             if column is not None and len(column) != len(self.action):
-                raise ValueError(
+                raise UserError(
                     f"{name} must have one entry for each of the {len(self.action)} transitions, "
                     f"got {len(column)}"
                 )
@@ -116,13 +117,13 @@ def as_tensor(array: Batched, device: torch.device | str = "cpu") -> Tensor:
     return torch.as_tensor(array[:] if isinstance(array, Rows) else array, device=device)
 
 
-# Large batches are processed in pieces: the images of an iteration are never floats at once.
-PIECE_ROWS = 8_192  # most rows in a piece
-PIECE_ENTRIES = 2**22  # most entries in a piece: a convolution makes several times as many of them
+# Large batches are processed in pieces, so that not all images are floats at once.
+PIECE_ROWS = 8_192  # largest number of rows in a piece
+PIECE_ENTRIES = 2**22  # largest number of entries; a convolution outputs several times as many
 
 
 def pieces(*columns: Batched, device: torch.device | str) -> Iterator[tuple[Tensor, ...]]:
-    """The columns in order as tensors on `device`, the same rows of each at a time."""
+    """The columns as tensors on `device`, piece by piece, with the same rows of each."""
     widest = max(math.prod(column[:1].shape) for column in columns)
     rows = max(1, min(PIECE_ROWS, PIECE_ENTRIES // max(1, widest)))
     for start in range(0, len(columns[0]), rows):
@@ -132,6 +133,6 @@ def pieces(*columns: Batched, device: torch.device | str) -> Iterator[tuple[Tens
 def in_pieces(
     function: Callable[..., Tensor], device: torch.device | str, *columns: Batched
 ) -> Tensor:
-    """`function` of the columns, computed piece by piece without gradients."""
+    """`function(*columns)`, computed piece by piece without gradients."""
     with torch.no_grad():
         return torch.cat([function(*part) for part in pieces(*columns, device=device)])

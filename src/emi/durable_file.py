@@ -1,17 +1,17 @@
-"""Files that are either the old version or the new one, whatever moment the machine stops at."""
+"""Files that hold the old version or the new one, even if the machine stops while writing."""
 
 import os
 from pathlib import Path
 
 
 def write_durably(path: Path, data: bytes) -> None:
-    """Replace `path` by `data`: written beside, flushed to disk, then renamed."""
-    beside = path.with_name(f".{path.name}.writing")
+    """Replace `path` by `data`: write a temporary file, flush it to disk, rename it."""
+    temporary = path.with_name(f".{path.name}.writing")
     try:
-        write_and_sync(beside, data)
-        os.replace(beside, path)
+        write_and_sync(temporary, data)
+        os.replace(temporary, path)
     except BaseException:
-        beside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
     sync_directory(path.parent)
 
@@ -25,7 +25,7 @@ def write_and_sync(path: Path, data: bytes) -> None:
 
 
 def sync_directory(path: Path) -> None:
-    """Flush the entries of directory `path`: without it a rename may be lost with the power."""
+    """Flush the entries of directory `path`, so that a power failure does not undo a rename."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

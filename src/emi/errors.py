@@ -13,10 +13,10 @@ FAILED, BAD_INPUT = 1, 2  # exit codes of the command line
 
 
 class UserError(ValueError):
-    """One sentence that tells the user what to change; the command line prints it.
+    """One sentence that says what the user can change; the command line prints it.
 
-    `exit_code` is 2 if the input was wrong and nothing was done, 1 if work that had begun failed.
-    Any other exception that reaches the command line is a bug in emi and is shown as one.
+    `exit_code` is 2 if the input was wrong, 1 if something failed after the start. Any other
+    exception that reaches the command line is a bug of emi and is shown with its traceback.
     """
 
     def __init__(self, sentence: str, exit_code: int = BAD_INPUT) -> None:

@@ -1,13 +1,13 @@
-"""The paper's networks: fully connected nets and one convolutional trunk, Xavier-initialised.
+"""The paper's networks: fully connected layers and convolutions, Xavier-initialised.
 
-Every layer draws its weights from the generator it is given, so that a seed decides a network.
+Every layer draws its weights from the given generator, so that the seed determines a network.
 """
 
 from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple, TypeVar
@@ -15,7 +15,6 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import gymnasium
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 from torch.nn.utils import skip_init
 
 from emi.errors import UserError
@@ -35,8 +34,7 @@ Init = Literal["xavier", "orthogonal"]
 def _initialise(layer: M, init: Init, generator: torch.Generator) -> M:
     match init:
         case "xavier":
-            # As in EMI's code: uniform in ±sqrt(6 / (fan_in + fan_out)) for all layers, the last
-            # one included.
+            # As in EMI's code: uniform in ±sqrt(6 / (fan_in + fan_out)), also for the last layer.
             nn.init.xavier_uniform_(layer.weight, generator=generator)
         case "orthogonal":
             nn.init.orthogonal_(layer.weight, 2**0.5, generator=generator)
@@ -48,6 +46,7 @@ def _initialise(layer: M, init: Init, generator: torch.Generator) -> M:
 def linear(
     inputs: int, outputs: int, generator: torch.Generator, *, init: Init = "xavier"
 ) -> nn.Linear:
+    """A linear layer with zero bias."""
     return _initialise(skip_init(nn.Linear, inputs, outputs), init, generator)
 
 
@@ -69,9 +68,9 @@ def mlp(
 class Pixels(nn.Module):
     """uint8 images [n, H, W], [n, C, H, W] or [n, H, W, C] to floats [n, C, H, W] in [−1, 1].
 
-    The channel axis is the shorter of the first and the last. With `newest_frame`, only the frame
-    that a stack has last is kept: three channels if their number is a multiple of three (colour),
-    else one.
+    The channel axis is the shorter of the first and the last. With `newest_frame`, only the last
+    frame of a stack is kept: three channels if their number is a multiple of three (colour), else
+    one.
     """
 
     def __init__(self, shape: Sequence[int], *, newest_frame: bool = False) -> None:
@@ -81,9 +80,10 @@ class Pixels(nn.Module):
         self.channels = (3 if channels % 3 == 0 else 1) if newest_frame else channels
         spatial = [s for i, s in enumerate(shape) if self.axis is None or i != self.axis - 1]
         self.height, self.width = spatial
+        self.shape = (self.channels, self.height, self.width)  # of the output
 
     def frames(self, obs: Tensor) -> Tensor:
-        """The channels that are kept, as they are: [n, *shape] to [n, C, H, W], uint8."""
+        """The channels that are kept, unscaled: [n, *shape] to [n, C, H, W], uint8."""
         if self.axis is None:
             obs = obs.unsqueeze(1)
         elif self.axis == 3:
@@ -91,20 +91,29 @@ class Pixels(nn.Module):
         return obs[:, -self.channels :]
 
     def forward(self, obs: Tensor) -> Tensor:
-        # In the layout of the convolutions' weights; benchmarks/image_update.py has what it gains.
+        # In the memory layout of the convolutions' weights; benchmarks/image_update.py measures it.
         floats = self.frames(obs).to(torch.float32, memory_format=torch.channels_last)
         return floats.mul_(2 / 255).sub_(1)
 
 
 class Flat(nn.Module):
-    """[n, ...] of any real type to float32 [n, features]."""
+    """[n, ...] of any real type to float32 [n, entries]."""
 
     def forward(self, obs: Tensor) -> Tensor:
         return obs.reshape(len(obs), -1).to(torch.float32)
 
 
+def newest_entries(space: gymnasium.Space) -> tuple[Pixels | Flat, tuple[int, ...]]:
+    """A module that reads the newest frame of images [C, H, W], or vectors [D]; and that shape."""
+    box = require_box(space)
+    if is_image(box):
+        pixels = Pixels(box.shape, newest_frame=True)
+        return pixels, pixels.shape
+    return Flat(), (math.prod(box.shape),)
+
+
 class FlatImages(nn.Module):
-    """[n, C, H, W] to [n, H·W·C]: a view of channels_last memory, as is its gradient."""
+    """[n, C, H, W] to [n, H·W·C]: a view of channels_last memory, and so is its gradient."""
 
     def forward(self, images: Tensor) -> Tensor:
         return images.permute(0, 2, 3, 1).flatten(1)
@@ -133,7 +142,7 @@ def convolutions(
     *,
     init: Init = "xavier",
 ) -> tuple[nn.Sequential, int]:
-    """Pixels through convolutions, each activated, flattened; also returns the width."""
+    """Pixels, convolutions with activations, and flattening; also returns the width."""
     height, width, channels = pixels.height, pixels.width, pixels.channels
     smallest = 1
     for layer in reversed(layers):
@@ -167,9 +176,9 @@ def trunk(
     *,
     newest_frame: bool = False,
 ) -> tuple[nn.Sequential, int]:
-    """Observation to features: convolutions for images, hidden layers for vectors; and the width.
+    """Convolutions for images, hidden layers for vectors; also returns the width.
 
-    With no hidden layers a vector passes as it is.
+    Without hidden layers the features are the entries of the vector.
     """
     box = require_box(space)
     if is_image(box):
@@ -179,54 +188,8 @@ def trunk(
     return nn.Sequential(Flat(), *layers), sizes[-1]
 
 
-def push_forward(
-    net: Iterable[nn.Module], x: Tensor, change: Mapping[Tensor, Tensor]
-) -> tuple[Tensor, Tensor]:
-    """`net`(x), and its derivative along a `change` of the weights, each by its parameter.
-
-    The derivative has no graph. By hand, because with convolutions both ways that autograd has,
-    forward mode and two backward passes, take about twice as long.
-    """
-    tangent: Tensor | None = None  # of x, which does not change
-    for layer in net:
-        y = layer(x)
-        with torch.no_grad():
-            if isinstance(layer, nn.Linear | nn.Conv2d):
-                assert layer.bias is not None
-                own = _affine(layer, x, change[layer.weight], change[layer.bias])
-                through = 0 if tangent is None else _affine(layer, tangent, layer.weight, None)
-                tangent = own + through
-            elif tangent is not None:
-                flat = isinstance(layer, FlatImages)
-                tangent = layer(tangent) if flat else tangent * _slope(layer, y)
-        x = y
-    assert tangent is not None, "a net without weights"
-    return x, tangent
-
-
-def _affine(layer: nn.Linear | nn.Conv2d, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """What the layer makes of x with other weights."""
-    if isinstance(layer, nn.Linear):
-        return functional.linear(x, weight, bias)
-    return functional.conv2d(x, weight, bias, layer.stride, layer.padding)
-
-
-def _slope(activation: nn.Module, y: Tensor) -> Tensor:
-    """The derivative of an activation where its value is y."""
-    match activation:
-        case nn.ReLU():
-            return y > 0
-        case nn.Tanh():
-            return 1 - y.square()
-        case nn.ELU(alpha=alpha):
-            return torch.where(y > 0, 1.0, y + alpha)
-        case nn.LeakyReLU(negative_slope=slope):
-            return torch.where(y > 0, 1.0, slope)
-    raise TypeError(f"no derivative is known for {activation}")
-
-
 def reads_as_vectors(module: nn.Module, observation_space: gymnasium.Space) -> bool:
-    """Would a module of ours read the bytes of these images as the entries of a vector?"""
+    """Whether a module with our layers would read these images as vectors."""
     if not is_image(observation_space):
         return False
     flat, pixels = (
@@ -236,10 +199,10 @@ def reads_as_vectors(module: nn.Module, observation_space: gymnasium.Space) -> b
 
 
 def load_optimizer(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
-    """Take over a copy of `state`, each moment laid out in memory as its parameter is.
+    """Load a copy of `state`, with the memory layout of the parameters.
 
-    A checkpoint keeps values and not strides, but the fused kernel walks through memory: with
-    channels_last weights it would pair each with the moment of another.
+    A checkpoint stores values, not strides, but the fused kernel walks through memory: with
+    channels_last weights, it would combine a weight with the moment of another one.
     """
     optimizer.load_state_dict(copy.deepcopy(state))
     for parameter, moments in optimizer.state.items():

@@ -1,4 +1,4 @@
-"""Types of settings that state their range; `emi.training.config.change` checks them.
+"""Types of settings with a range, which `emi.training.config` checks.
 
 >>> from dataclasses import dataclass
 >>> @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Facts about Gymnasium spaces and vector environments that several packages need."""
+"""Checks and properties of Gymnasium spaces and vector environments."""
 
 from __future__ import annotations
 
@@ -26,6 +26,15 @@ def require_vectors(space: gymnasium.Space, reader: str) -> gymnasium.spaces.Box
     return space
 
 
+def require_actions(
+    space: gymnasium.Space,
+) -> gymnasium.spaces.Box | gymnasium.spaces.Discrete:
+    """Return the action space if it is supported; UserError otherwise."""
+    if not isinstance(space, gymnasium.spaces.Box | gymnasium.spaces.Discrete):
+        raise UserError(f"actions must be a Box or Discrete space, got {space}")
+    return space
+
+
 def is_image(space: gymnasium.Space) -> bool:
     """An image is a uint8 `Box` with two axes, or with three of which one is the channels'."""
     return (
@@ -38,9 +47,9 @@ def is_image(space: gymnasium.Space) -> bool:
 class UnitRange(NamedTuple):
     """How a `Box` maps to [−1, 1]: value = centre + half · unit.
 
-    Entries without bounds are not scaled, nor are entries whose bounds are farther apart than
-    float32 can hold. An entry with a single possible value has half = 0. Each array is [*shape];
-    `limit` is 1 where there are bounds and infinite elsewhere.
+    Entries without bounds are not scaled, nor are entries whose bounds differ by more than the
+    largest float32. An entry with a single possible value has half = 0. Each array is [*shape];
+    `limit` is 1 for entries with bounds and infinite for the others.
     """
 
     centre: npt.NDArray[np.float32]
@@ -58,11 +67,11 @@ class UnitRange(NamedTuple):
 
 
 def autoreset_mode(envs: VectorEnv) -> AutoresetMode:
-    """How `envs` starts the next episode. There is no default: a wrong guess would be silent."""
+    """The autoreset mode that `envs` declares. There is no default: a wrong one is not noticed."""
     mode = envs.metadata.get("autoreset_mode")
     if mode is None:
         raise UserError(
-            "the vector environment does not declare how it resets: set "
+            "the vector environment does not declare its autoreset mode: set "
             'metadata["autoreset_mode"] to one of gymnasium.vector.AutoresetMode'
         )
     return AutoresetMode(mode)

@@ -1,8 +1,9 @@
-"""A nested state split in two: tensors for safetensors, and a JSON skeleton that refers to them.
+"""A nested state split into tensors for safetensors, and a JSON skeleton that refers to them.
 
-Lists, strings, booleans, null, finite floats and 64-bit integers stand for themselves; all else is
-an object with one key that names its kind: `items` (a dict, as pairs, so that integer keys stay
-integers), `tuple`, `tensor`, `array`, `int` (hexadecimal, any size), `float` (nan, inf, -inf).
+Lists, strings, booleans, null, finite floats and 64-bit integers are stored as themselves.
+Everything else is an object with one key that names its kind: `items` (a dict, as pairs, so that
+integer keys stay integers), `tuple`, `tensor`, `array`, `int` (hexadecimal, any size), `float`
+(nan, inf, -inf).
 """
 
 import math
@@ -11,6 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
+
+from emi.errors import UserError
 
 _DTYPES = frozenset(
     {
@@ -34,20 +37,20 @@ _SMALL_INT = 2**63
 
 
 class Encoded(NamedTuple):
-    """`skeleton` is JSON-able; `tensors` own their memory and are contiguous, on the CPU."""
+    """`skeleton` is for JSON; `tensors` own their memory and are contiguous, on the CPU."""
 
     skeleton: Any
     tensors: dict[str, Tensor]
 
 
 def encode(state: Any) -> Encoded:
-    """Split `state`; TypeError names the place of a value that cannot be kept exactly."""
+    """Split `state`; UserError names the place of a value that cannot be stored exactly."""
     tensors: dict[str, Tensor] = {}
     return Encoded(_encode(state, "state", tensors), tensors)
 
 
 def decode(skeleton: Any, tensors: dict[str, Tensor]) -> Any:
-    """The state that `encode` split; ValueError if skeleton and tensors are not its work."""
+    """The state that `encode` split; ValueError if skeleton and tensors do not fit."""
     unused = set(tensors)
     state = _decode(skeleton, tensors, unused)
     if unused:
@@ -74,19 +77,19 @@ def _encode(value: Any, place: str, tensors: dict[str, Tensor]) -> Any:
         case dict():
             for key in value:
                 if type(key) not in (str, int):
-                    raise TypeError(f"{place} has the key {key!r}; a checkpoint keeps str and int")
+                    raise UserError(f"{place} has the key {key!r}; a checkpoint keeps str and int")
             return {"items": [[k, _encode(v, f"{place}/{k}", tensors)] for k, v in value.items()]}
         case _:
-            raise TypeError(f"{place} is a {type(value).__name__}; a checkpoint cannot keep it")
+            raise UserError(f"{place} is a {type(value).__name__}; a checkpoint cannot keep it")
 
 
 def _keep(tensor: Tensor, place: str, tensors: dict[str, Tensor]) -> str:
     if tensor.dtype not in _DTYPES or tensor.layout != torch.strided:
-        raise TypeError(f"{place} is a {tensor.dtype} tensor; a checkpoint cannot keep it")
+        raise UserError(f"{place} is a {tensor.dtype} tensor; a checkpoint cannot keep it")
     name = place
     while name in tensors:  # keys 1 and "1" give the same place
         name += "'"
-    # safetensors refuses views and shared memory, so each tensor gets memory of its own if need be.
+    # safetensors rejects views and shared memory, so such tensors are copied.
     tensor = tensor.detach().cpu().contiguous()
     storage = tensor.untyped_storage()
     taken = {t.untyped_storage().data_ptr() for t in tensors.values()}
@@ -102,7 +105,7 @@ def _as_tensor(array: np.ndarray, place: str) -> Tensor:
     try:
         return torch.from_numpy(array)
     except TypeError:
-        raise TypeError(f"{place} is a {array.dtype} array; a checkpoint cannot keep it") from None
+        raise UserError(f"{place} is a {array.dtype} array; a checkpoint cannot keep it") from None
 
 
 def _decode(skeleton: Any, tensors: dict[str, Tensor], unused: set[str]) -> Any:

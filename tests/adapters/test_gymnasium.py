@@ -21,31 +21,26 @@ from gymnasium.spaces import Box, Dict, Discrete
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.vector.utils import batch_space
 from oracle import OracleVectorEnv
-from torch import Tensor, nn
+from torch import Tensor
 
-from emi.adapters import IntrinsicRewardVectorWrapper, linear
+from emi.adapters import IntrinsicRewardVectorWrapper, linear_schedule
 from emi.batch import Transitions
-from emi.errors import NotFiniteError
+from emi.errors import NotFiniteError, UserError
+from emi.intrinsic.contract import IntrinsicReward
+from emi.intrinsic.emi import EMI, EMIConfig
+from emi.intrinsic.normalize_reward import NormalizeReward
+from emi.intrinsic.rnd import RND, RNDConfig
+from emi.intrinsic.simhash import SimHash
+from emi.intrinsic.weighted_sum import WeightedSum
 from emi.runs.checkpoint import load_latest, save
-from emi.intrinsic import (
-    EMI,
-    RND,
-    WeightedSum,
-    EMIConfig,
-    IntrinsicReward,
-    RNDConfig,
-    SimHash,
-)
 
 SAME, NEXT, DISABLED = AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP, AutoresetMode.DISABLED
 MODES = pytest.mark.parametrize("mode", [SAME, NEXT, DISABLED], ids=lambda mode: mode.name)
 PAGE = Path(__file__).parents[2] / "docs" / "adapters" / "gymnasium.md"
 
 
-class Recording(nn.Module):
+class Recording(IntrinsicReward):
     """Pays the same for all; keeps what it scored and what it learnt, in the order of the calls."""
-
-    learns_first = False
 
     def __init__(self, bonus: float = 1.0) -> None:
         super().__init__()
@@ -72,14 +67,14 @@ def column(parts: list[Transitions], name: str) -> np.ndarray:
 def wrapped(
     envs: VectorEnv,
     method: IntrinsicReward,
-    coefficient: Any = 1.0,
+    eta: Any = 1.0,
     learn_every: int = 5,
     *,
-    taught: bool = True,
+    pretrained: bool = True,
     **kw: Any,
 ) -> IntrinsicRewardVectorWrapper:
     """It pays from the first step, unless a test asks for the time before the first learning."""
-    return IntrinsicRewardVectorWrapper(envs, method, coefficient, learn_every, taught=taught, **kw)
+    return IntrinsicRewardVectorWrapper(envs, method, eta, learn_every, pretrained=pretrained, **kw)
 
 
 def advance(envs: Any, actions: np.ndarray) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
@@ -101,14 +96,16 @@ def test_every_transition_is_scored_and_learnt_once_and_none_crosses_an_episode(
     envs.reset(seed=3)
     twin.reset(seed=3)
     actions = np.random.default_rng(0).integers(0, 2, (steps, n))
-    states, which = [], []  # of the twin, which tells the truth
+    states, which, ends = [], [], []  # of the twin, which is the reference
     for action in actions:
         which.append(~twin.pending)
         states.append(twin.state.copy())
-        advance(twin, action)
+        _, _, terminated, truncated, _ = advance(twin, action)
+        ends.append(terminated | truncated)
         advance(envs, action)
     real = np.stack(which)
-    truth = np.stack(states)[real]
+    truth, ended = np.stack(states)[real], np.stack(ends)[real]
+    assert 0.2 < ended.mean() < 0.4  # episodes have about three steps
     assert len(truth) == (100_000 if mode is not NEXT else real.sum()) == envs.steps
     assert (len(truth) < 90_000) == (mode is NEXT)  # its resets take steps
     for parts in (method.scored, method.learnt):
@@ -116,8 +113,9 @@ def test_every_transition_is_scored_and_learnt_once_and_none_crosses_an_episode(
         np.testing.assert_array_equal(column(parts, "next_obs"), truth + np.array([0, 1]))
         np.testing.assert_array_equal(column(parts, "action"), actions[real])
         np.testing.assert_array_equal(
-            column(parts, "env"), np.broadcast_to(np.arange(n), (steps, n))[real]
+            column(parts, "env_index"), np.broadcast_to(np.arange(n), (steps, n))[real]
         )
+        np.testing.assert_array_equal(column(parts, "ended"), ended)
     assert len(method.learnt) == steps // learn_every
     assert len(np.unique(truth, axis=0)) == len(truth)
 
@@ -153,7 +151,7 @@ def test_a_known_bonus_gives_known_rewards(mode: AutoresetMode, intrinsic_only: 
 @MODES
 def test_a_method_that_has_learnt_nothing_is_not_asked(mode: AutoresetMode) -> None:
     method, bare = Recording(bonus=2.0), OracleVectorEnv(3, mode)
-    envs = wrapped(OracleVectorEnv(3, mode), method, 0.25, learn_every=4, taught=False)
+    envs = wrapped(OracleVectorEnv(3, mode), method, 0.25, learn_every=4, pretrained=False)
     envs.reset(seed=1)
     bare.reset(seed=1)
     for k in range(12):
@@ -170,8 +168,8 @@ def test_a_scaled_bonus_is_as_large_at_its_beginning_as_later(num_envs: int) -> 
     """Before the first learning there is no scale but a step's own: the bonus would be about 1."""
     inner = gymnasium.make_vec("MountainCarContinuous-v0", num_envs, vectorization_mode="sync")
     spaces = inner.single_observation_space, inner.single_action_space
-    method = WeightedSum({"emi": (EMI(*spaces, EMIConfig(minibatch=32)), 1.0)}, scale=True)
-    envs = wrapped(inner, method, learn_every=64, taught=False)
+    method = NormalizeReward(EMI(*spaces, EMIConfig(minibatch=32)))
+    envs = wrapped(inner, method, learn_every=64, pretrained=False)
     envs.action_space.seed(0)
     envs.reset(seed=0)
     rounds = [
@@ -236,12 +234,12 @@ def test_steps_of_which_none_is_real_are_not_learnt() -> None:
 def test_a_schedule_is_asked_with_the_steps_before_this_one(mode: AutoresetMode) -> None:
     asked: list[int] = []
 
-    def coefficient(steps: int) -> float:
+    def eta(steps: int) -> float:
         asked.append(steps)
-        return linear(1.0, 0.0, steps=30)(steps)
+        return linear_schedule(1.0, 0.0, steps=30)(steps)
 
     bare = OracleVectorEnv(3, mode)
-    envs = wrapped(OracleVectorEnv(3, mode), Recording(), coefficient)
+    envs = wrapped(OracleVectorEnv(3, mode), Recording(), eta)
     envs.reset(seed=0)
     bare.reset(seed=0)
     taken, asked[:] = 0, []
@@ -355,7 +353,7 @@ def test_gymnasiums_own_environments(
             over = t + 1 == lengths[env] and mode is not NEXT
             clocks[env] = [episode + 1, 0] if over else [episode, t + 1]
     for parts in (method.scored, method.learnt):
-        rows = [column(parts, name) for name in ("env", "obs", "next_obs", "action")]
+        rows = [column(parts, name) for name in ("env_index", "obs", "next_obs", "action")]
         assert rows[0].tolist() == [e for e, _, _, _ in expected]
         for got, number in ((rows[1], 1), (rows[2], 2)):
             assert got.dtype == space.dtype
@@ -388,7 +386,7 @@ def test_a_reset_of_some_leaves_the_others_as_they_were() -> None:
     envs.reset(options={"reset_mask": np.array([True, False])})
     for _ in range(2):
         envs.step(np.zeros(2, np.int64))
-    assert column(method.learnt, "env").tolist() == [0, 1, 0, 1, 0, 0, 1]
+    assert column(method.learnt, "env_index").tolist() == [0, 1, 0, 1, 0, 0, 1]
     assert column(method.learnt, "obs")[:, 0].tolist() == [10, 10, 11, 11, 20, 21, 20]
     assert column(method.learnt, "next_obs")[:, 0].tolist() == [11, 11, 12, 12, 21, 22, 21]
 
@@ -417,10 +415,13 @@ def emi_of(space: Box, actions: gymnasium.Space, seed: int) -> Any:
 def sum_of(space: Box, actions: gymnasium.Space, seed: int) -> Any:
     small = RNDConfig(features=8, hidden=(8,))
     parts = {
-        "rnd": (RND(space, actions, small, seed), 0.5),
-        "diverse": (EMI(space, actions, EMIConfig(reward="diversity", minibatch=8), seed), 1.0),
+        "rnd": (NormalizeReward(RND(space, actions, small, seed)), 0.5),
+        "diverse": (
+            NormalizeReward(EMI(space, actions, EMIConfig(reward="diversity", minibatch=8), seed)),
+            1.0,
+        ),
     }
-    return WeightedSum(parts, scale=True)
+    return WeightedSum(parts)
 
 
 @MODES
@@ -433,8 +434,8 @@ def test_a_restored_trainer_goes_on_bit_by_bit(
     """From the middle of a batch, through a checkpoint's files, with environments set back."""
     inner = OracleVectorEnv(3, mode, mean_length=3.0)
     spaces = inner.single_observation_space, inner.single_action_space
-    schedule = linear(1.0, 0.1, steps=100)
-    ours = wrapped(inner, make(*spaces, 0), schedule, learn_every=7, taught=False)
+    schedule = linear_schedule(1.0, 0.1, steps=100)
+    ours = wrapped(inner, make(*spaces, 0), schedule, learn_every=7, pretrained=False)
     ours.reset(seed=0)
     actions = np.random.default_rng(0).integers(0, 2, (50, 3))
     for action in actions[:steps]:  # not yet learnt; or learnt twice, and four steps more
@@ -445,7 +446,7 @@ def test_a_restored_trainer_goes_on_bit_by_bit(
 
     # Whatever the other was: one that pays, where this one does not yet, and the other way round.
     theirs = wrapped(
-        copy.deepcopy(inner), make(*spaces, 99), schedule, learn_every=7, taught=steps == 3
+        copy.deepcopy(inner), make(*spaces, 99), schedule, learn_every=7, pretrained=steps == 3
     )
     theirs.load_state_dict(load_latest(tmp_path).state["wrapper"])
     assert theirs.scalars == ours.scalars
@@ -475,7 +476,7 @@ def test_a_state_is_a_copy_and_counts_its_environments() -> None:
     for _ in range(2):
         envs.step(np.zeros(2, np.int64))
     assert column(method.learnt, "obs").max() < 50
-    with pytest.raises(ValueError, match="of 2 environments, here are 4"):
+    with pytest.raises(ValueError, match="of 2 environments, this one has 4"):
         wrapped(OracleVectorEnv(4, SAME), Recording()).load_state_dict(state)
     envs.load_state_dict(fresh)
     with pytest.raises(gymnasium.error.ResetNeeded, match="call reset"):
@@ -488,7 +489,7 @@ def test_a_state_goes_back_to_where_it_was_taken(mode: AutoresetMode) -> None:
     inner = OracleVectorEnv(3, mode, mean_length=3.0)
     spaces = inner.single_observation_space, inner.single_action_space
     method = sum_of(*spaces, 0)
-    envs = wrapped(inner, method, learn_every=7, taught=False)
+    envs = wrapped(inner, method, learn_every=7, pretrained=False)
     envs.reset(seed=0)
     for _ in range(10):
         advance(envs, np.zeros(3, np.int64))
@@ -499,18 +500,6 @@ def test_a_state_goes_back_to_where_it_was_taken(mode: AutoresetMode) -> None:
     assert not torch.equal(method.reward(probe), before)
     envs.load_state_dict(state)
     assert torch.equal(method.reward(probe), before)
-
-
-class Plain:
-    """A method that is no module."""
-
-    learns_first = False
-
-    def reward(self, batch: Transitions) -> Tensor:
-        return torch.zeros(len(batch))
-
-    def learn(self, batch: Transitions) -> dict[str, float]:
-        return {}
 
 
 class OfTensors(OracleVectorEnv):
@@ -525,15 +514,13 @@ def test_what_cannot_work_gets_a_sentence() -> None:
         wrapped(made, Recording(), learn_every=0)
     with pytest.raises(ValueError, match="finite and zero or more"):
         wrapped(made, Recording(), -1.0)
-    with pytest.raises(TypeError, match=r"only a torch\.nn\.Module"):
-        wrapped(made, Plain()).state_dict()
     for name in ("single_observation_space", "single_action_space"):
         other = OracleVectorEnv(2, SAME)
         setattr(other, name, Dict({"a": Discrete(2)}))
         what = "observations" if "observation" in name else "actions"
         with pytest.raises(ValueError, match=f"{what} must be arrays"):
             wrapped(other, Recording())
-    with pytest.raises(TypeError, match=r"NumPy arrays, got tensors: put NumpyToTorch .* around"):
+    with pytest.raises(UserError, match=r"NumPy arrays, got tensors: put wrappers such as NumpyToTorch around"):
         wrapped(OfTensors(2, SAME), Recording()).reset()
     hidden = OracleVectorEnv(2, SAME)
     hidden.metadata = {}
@@ -570,7 +557,7 @@ def test_what_is_not_finite_stops_at_once(bad: float) -> None:
 
 
 def test_the_adapters_do_not_need_stable_baselines3() -> None:
-    check = "import sys, emi.adapters as a; a.linear; print('stable_baselines3' in sys.modules)"
+    check = "import sys, emi.adapters; print('stable_baselines3' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
 

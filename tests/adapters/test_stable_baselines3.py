@@ -25,12 +25,14 @@ from stable_baselines3.common.vec_env import (
     VecFrameStack,
     VecNormalize,
 )
-from torch import Tensor, nn
+from torch import Tensor
 
 from emi.adapters.stable_baselines3 import IntrinsicRewardCallback
 from emi.batch import Array, Transitions, as_tensor
-from emi.errors import NotFiniteError
-from emi.intrinsic import EMI, RND, EMIConfig, RNDConfig
+from emi.errors import NotFiniteError, UserError
+from emi.intrinsic.contract import IntrinsicReward
+from emi.intrinsic.emi import EMI, EMIConfig
+from emi.intrinsic.rnd import RND, RNDConfig
 
 PAGE = Path(__file__).parents[2] / "docs" / "adapters" / "stable_baselines3.md"
 NEVER = 1_000_000  # rollouts between two dumps of the log: what was recorded stays to be read
@@ -78,12 +80,12 @@ class ImageOracle(Oracle):
         return image
 
 
-class Recording(nn.Module):
+class Recording(IntrinsicReward):
     """Keeps every batch it is to learn from; pays the same for everything."""
 
     def __init__(self, bonus: float = 0.0) -> None:
         super().__init__()
-        self.learns_first, self.bonus = False, bonus
+        self.bonus = bonus
         self.batches: list[Transitions] = []
 
     def reward(self, batch: Transitions) -> Tensor:
@@ -93,12 +95,13 @@ class Recording(nn.Module):
         self.batches.append(batch[:])
         return {"recording/rows": float(len(batch))}
 
-    def of(self, env: int) -> tuple[Array, Array, Array]:
-        """obs, action and next_obs of one environment in the order of time, all batches."""
-        parts = [batch[batch.env == env] for batch in self.batches]
-        columns = ([getattr(p, name) for p in parts] for name in ("obs", "action", "next_obs"))
-        obs, action, next_obs = (np.concatenate(column) for column in columns)
-        return obs, action, next_obs
+    def of(self, env: int) -> tuple[Array, Array, Array, Array]:
+        """obs, action, next_obs and ended of one environment in time order, all batches."""
+        names = ("obs", "action", "next_obs", "ended")
+        parts = [batch[batch.env_index == env] for batch in self.batches]
+        columns = ([getattr(p, name) for p in parts] for name in names)
+        obs, action, next_obs, ended = (np.concatenate(column) for column in columns)
+        return obs, action, next_obs, ended
 
 
 class ActionBonus(Recording):
@@ -175,9 +178,9 @@ def same(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
 
 def check_oracle(method: Recording, envs: int, steps: int, ended: int) -> None:
     """Every step of every environment is there once, and none crosses the end of an episode."""
-    crossings = 0
+    crossings = marked = 0
     for env in range(envs):
-        obs, action, next_obs = method.of(env)
+        obs, action, next_obs, ended_here = method.of(env)
         assert len(obs) == steps
         number, episode, t, _ = obs.T
         assert (number == env).all()
@@ -189,8 +192,11 @@ def check_oracle(method: Recording, envs: int, steps: int, ended: int) -> None:
         goes_on = (obs[1:] == next_obs[:-1]).all(1)
         begins = (t[1:] == 0) & (episode[1:] == episode[:-1] + 1)
         assert (goes_on ^ begins).all()
+        np.testing.assert_array_equal(ended_here[:-1], begins)
         crossings += int(begins.sum())
+        marked += int(ended_here.sum())
     assert ended - envs <= crossings <= ended  # an end at the very last step begins nothing
+    assert marked == ended
 
 
 @pytest.mark.parametrize("kind", [DummyVecEnv, SubprocVecEnv], ids=["dummy", "subprocess"])
@@ -361,7 +367,7 @@ def test_stacks_are_what_the_policy_sees() -> None:
     ppo(env).learn(64, callback=[IntrinsicRewardCallback(method, 0.1), probe])
     assert probe.ended > 0
     for number in range(2):
-        obs, _, next_obs = method.of(number)
+        obs, _, next_obs, _ = method.of(number)
         assert obs.shape == (32, 8)
         assert (next_obs[:, :4] == obs[:, 4:]).all()
         assert (next_obs[:, 6] == obs[:, 6] + 1).all()
@@ -376,7 +382,7 @@ def test_images_come_as_the_policy_sees_them() -> None:
     assert model.observation_space.shape == (1, 36, 36)
     method = Recording()
     model.learn(64, callback=IntrinsicRewardCallback(method, 0.1))
-    obs, action, next_obs = method.of(0)
+    obs, action, next_obs, _ = method.of(0)
     assert obs.shape == (64, 1, 36, 36)
     assert obs.dtype == np.uint8
     assert (next_obs[:, 0, 0] == obs[:, 0, 0]).all()
@@ -405,7 +411,7 @@ def test_actions_are_those_the_environment_got(squashed: bool) -> None:
     assert ((actions == 2) | (actions == 3)).any() != squashed
 
 
-def test_the_coefficient_follows_the_steps_and_the_log_tells() -> None:
+def test_eta_follows_the_steps_and_is_logged() -> None:
     asked: list[int] = []
 
     def schedule(steps: int) -> float:
@@ -417,7 +423,7 @@ def test_the_coefficient_follows_the_steps_and_the_log_tells() -> None:
     model.learn(128, callback=IntrinsicRewardCallback(Recording(3.0), schedule), log_interval=NEVER)
     assert asked[-2:] == [64, 128]
     logged = model.logger.name_to_value
-    assert logged["intrinsic/coefficient"] == 2
+    assert logged["intrinsic/eta"] == 2
     assert logged["intrinsic/bonus_mean"] == 3
     assert logged["intrinsic/bonus_std"] == 0
     assert logged["intrinsic/share"] == 1
@@ -466,7 +472,7 @@ def test_a_restored_method_goes_on_as_if_never_stopped(kind: str, tmp_path: Path
     assert PPO.load(tmp_path / "model.zip", env=env, device="cpu").num_timesteps == 128
 
     second = IntrinsicRewardCallback(make(), 0.1)
-    second.load_state(str(tmp_path / "bonus.safetensors"))
+    second.load(str(tmp_path / "bonus.safetensors"))
     second.save(tmp_path / "again.safetensors")
     original, again = (tmp_path / f"{n}.safetensors" for n in ("bonus", "again"))
     assert original.read_bytes() == again.read_bytes()
@@ -485,27 +491,22 @@ def test_files_that_are_not_of_this_method(tmp_path: Path) -> None:
     rnd = IntrinsicRewardCallback(RND(vectors, THREE, RNDConfig(features=8, hidden=(8,))), 0.1)
     rnd.save(path)
     with pytest.raises(ValueError, match=r"holds the state of RND, not of EMI$"):
-        IntrinsicRewardCallback(EMI(vectors, THREE), 0.1).load_state(path)
+        IntrinsicRewardCallback(EMI(vectors, THREE), 0.1).load(path)
     wider = IntrinsicRewardCallback(RND(vectors, THREE, RNDConfig(features=16, hidden=(8,))), 0.1)
-    with pytest.raises(ValueError, match="is of an RND with other spaces or another config: build"):
-        wider.load_state(path)
+    with pytest.raises(ValueError, match="is the state of RND with other spaces or another config: build"):
+        wider.load(path)
     path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(ValueError, match="damaged or not a safetensors file"):
-        rnd.load_state(path)
-
-    class Plain:
-        learns_first = False
-        reward, learn = Recording.reward, Recording.learn
-
-    with pytest.raises(TypeError, match=r"Plain has no state_dict to save: make it an nn.Module"):
-        IntrinsicRewardCallback(Plain(), 0.1).save(path)  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="damaged or not a safetensors file"):
+        rnd.load(path)
+    with pytest.raises(UserError, match=r"there is no file .*gone"):
+        rnd.load(tmp_path / "gone")
 
 
 @pytest.mark.parametrize("kind", [SAC, TD3, DQN], ids=lambda kind: kind.__name__)
 def test_off_policy_algorithms_are_told(kind: type[BaseAlgorithm]) -> None:
     actions = THREE if kind is DQN else Box(-1, 1, (1,), np.float32)
     model = kind("MlpPolicy", oracles(1, actions), buffer_size=10, device="cpu")
-    message = rf"serves PPO, A2C, .*; {kind.__name__}, which .* is not supported yet$"
+    message = rf"supports PPO, A2C, .*; {kind.__name__}, which .* is not supported yet$"
     with pytest.raises(ValueError, match=message):
         model.learn(10, callback=IntrinsicRewardCallback(Recording(), 0.1))
 
@@ -556,19 +557,19 @@ def test_what_cannot_be_served_is_said() -> None:
     def learn(callback: BaseCallback, env: VecEnv | None = None, **settings: Any) -> None:
         ppo(env or oracles(2), **settings).learn(64, callback=callback)
 
-    with pytest.raises(ValueError, match="coefficient"):
+    with pytest.raises(ValueError, match="eta"):
         learn(IntrinsicRewardCallback(Recording(), -0.1))
     with pytest.raises(NotFiniteError, match="the intrinsic reward became NaN"):
         learn(IntrinsicRewardCallback(Recording(float("nan")), 0.1))
-    with pytest.raises(ValueError, match="beside EveryNTimesteps and not inside it"):
+    with pytest.raises(ValueError, match="in a list with EveryNTimesteps, not inside it"):
         learn(EveryNTimesteps(10, IntrinsicRewardCallback(Recording(), 0.1)))
-    with pytest.raises(ValueError, match="put VecNormalize outermost"):
+    with pytest.raises(ValueError, match="make VecNormalize the outermost wrapper"):
         learn(
             IntrinsicRewardCallback(Recording(), 0.1),
             VecFrameStack(VecNormalize(oracles(2)), 2),
         )
 
-    with pytest.raises(ValueError, match="two VecNormalize: give norm_obs=False to one of them"):
+    with pytest.raises(ValueError, match="two VecNormalize .*: set norm_obs=False in one of them"):
         learn(IntrinsicRewardCallback(Recording(), 0.1), VecNormalize(VecNormalize(oracles(2))))
 
     class Silent(DummyVecEnv):
@@ -579,14 +580,14 @@ def test_what_cannot_be_served_is_said() -> None:
             return obs, rewards, dones, infos
 
     for env in (oracles(2, kind=Silent), VecNormalize(oracles(2, kind=Silent))):
-        with pytest.raises(RuntimeError, match="without `terminal_observation`"):
+        with pytest.raises(UserError, match="without `terminal_observation`"):
             learn(IntrinsicRewardCallback(Recording(), 0.1), env)
 
     class Bolder(RolloutBuffer):
         def compute_returns_and_advantage(self, last_values: Tensor, dones: Array) -> None:
             super().compute_returns_and_advantage(last_values + 1, np.zeros_like(dones))
 
-    with pytest.raises(RuntimeError, match="advantages of PPO cannot be computed again"):
+    with pytest.raises(UserError, match="advantages of PPO cannot be computed again"):
         learn(IntrinsicRewardCallback(Recording(), 0.1), rollout_buffer_class=Bolder)
 
 

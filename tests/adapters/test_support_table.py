@@ -15,7 +15,6 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from sb3_contrib import TRPO, MaskablePPO, RecurrentPPO
 from stable_baselines3 import A2C, DQN, PPO, SAC, TD3
 from stable_baselines3.common.vec_env import DummyVecEnv
-from torch import nn
 
 import emi
 from emi.adapters import IntrinsicRewardCallback, IntrinsicRewardVectorWrapper
@@ -54,11 +53,11 @@ class Noise(gymnasium.Env):
         return self._obs(), 0.0, self.t == 5, False, {}
 
 
-def combined(*spaces: gymnasium.Space) -> emi.WeightedSum:
-    return emi.WeightedSum({"emi": (METHODS["`EMI`"](*spaces), 1.0)}, scale=True)
+def weighted(*spaces: gymnasium.Space) -> emi.WeightedSum:
+    return emi.WeightedSum({"emi": (emi.NormalizeReward(METHODS["`EMI`"](*spaces)), 1.0)})
 
 
-def standardised(observations: gymnasium.Space, actions: gymnasium.Space) -> emi.NormalizeObservation:
+def normalized(observations: gymnasium.Space, actions: gymnasium.Space) -> emi.NormalizeObservation:
     return emi.NormalizeObservation(METHODS["`EMI`"](observations, actions), observations)
 
 
@@ -81,8 +80,8 @@ METHODS: dict[str, Callable[..., Any]] = {
         ),
     ),
     "`VIME`": lambda *s: emi.VIME(*s, emi.VIMEConfig(updates=1, min_replay=2)),
-    "`WeightedSum`": combined,
-    "`NormalizeObservation`": standardised,
+    "`WeightedSum`": weighted,
+    "`NormalizeObservation`": normalized,
 }
 
 
@@ -100,7 +99,7 @@ def in_the_wrapper(method: Any, spaces: tuple[Box, gymnasium.Space]) -> float:
     envs = SyncVectorEnv(
         [lambda: Noise(*spaces)] * NUM_ENVS, autoreset_mode=AutoresetMode.SAME_STEP
     )
-    wrapped = IntrinsicRewardVectorWrapper(envs, method, coefficient=1.0, learn_every=STEPS)
+    wrapped = IntrinsicRewardVectorWrapper(envs, method, eta=1.0, learn_every=STEPS)
     wrapped.action_space.seed(0)
     wrapped.reset(seed=0)
     for _ in range(STEPS + 1):
@@ -199,7 +198,7 @@ def test_a_trainer(name: str) -> None:
     """With EMI, on every kind of spaces."""
     for cell, mark in zip(CELLS, MARKS[name], strict=True):
         spaces = spaces_of(cell)
-        method: nn.Module = METHODS["`EMI`"](*spaces)
+        method: emi.IntrinsicReward = METHODS["`EMI`"](*spaces)
         if mark:
             assert TRAINERS[name](method, spaces) > 0
         else:

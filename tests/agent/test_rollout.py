@@ -1,4 +1,4 @@
-"""The collector against an oracle world, in all of Gymnasium's autoreset modes."""
+"""The collector against an oracle, in all of Gymnasium's autoreset modes."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from gymnasium.vector import AutoresetMode
 from oracle import OracleVectorEnv
 
 from emi.agent.policy import PolicyConfig, make_policy
-from emi.agent.rollout import collect
-from emi.agent.rollout import Rollout
+from emi.agent.rollout import Rollout, collect
 
 
 def run(mode: AutoresetMode, steps: int, num_envs: int = 7, seed: int = 0) -> Rollout:
@@ -37,6 +36,28 @@ def test_no_triple_crosses_an_episode(mode: AutoresetMode) -> None:
     flags = {(bool(t), bool(e)) for t, e in zip(*map(np.ravel, ends(rollout)), strict=True)}
     assert flags == {(False, False), (True, False), (False, True), (True, True)}
     assert len(rollout.episode_returns) == rollout.ended.sum() > 10_000
+
+
+@pytest.mark.parametrize("mode", AutoresetMode)
+def test_ended_marks_the_last_row_of_every_episode(mode: AutoresetMode) -> None:
+    batch = run(mode, steps=2_000).transitions(lambda action: action)
+    assert batch.env_index is not None
+    assert batch.ended is not None
+    assert set(batch.env_index.tolist()) == set(range(7))
+    episodes = 0
+    for env in range(7):
+        part = batch[batch.env_index == env]
+        assert part.ended is not None
+        episode, t = np.asarray(part.obs).T
+        assert t[0] == 0
+        begins = np.flatnonzero(episode[1:] != episode[:-1]) + 1
+        assert (t[begins] == 0).all()
+        expected = np.zeros(len(part), bool)
+        expected[begins - 1] = expected[-1] = True  # the next rollout starts from a reset
+        np.testing.assert_array_equal(part.ended, expected)
+        assert len(np.unique(episode)) == len(begins) + 1  # rows are in time order
+        episodes += len(begins)
+    assert episodes > 200
 
 
 def ends(rollout: Rollout) -> tuple[np.ndarray, np.ndarray]:

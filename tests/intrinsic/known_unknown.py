@@ -1,4 +1,4 @@
-"""Transitions of a small world, of which one part is visited and the other is not."""
+"""Transitions of a point in the plane: one part of the plane is visited, the other is not."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from gymnasium.spaces import Box, Discrete, Space
 
 from emi.batch import Transitions
 
-SIDE = 36  # the smallest image that all methods take
+SIDE = 36  # the smallest image that all methods accept
 VECTOR = Box(-np.inf, np.inf, (4,))
 IMAGE = Box(0, 255, (2, SIDE, SIDE), np.uint8)
 CONTINUOUS = Box(-1, 1, (2,))
 DISCRETE = Discrete(4)
-WORLDS = {
+SPACES = {
     "vector-continuous": (VECTOR, CONTINUOUS),
     "vector-discrete": (VECTOR, DISCRETE),
     "image-continuous": (IMAGE, CONTINUOUS),
@@ -27,10 +27,10 @@ _MOVES = np.array([[1, 0], [-1, 0], [0, 1], [0, -1]])
 def transitions(
     obs_space: Space, action_space: Space, n: int, seed: int, kind: Kind = "known"
 ) -> Transitions:
-    """A point that actions push about: on the right where it is known, on the left where not.
+    """Transitions of a point that actions push: the known part is on the right.
 
-    Over there actions do the opposite, and the point is driven outwards. Leaving is the way from
-    the known part to the other.
+    In the unknown part, on the left, actions have the opposite effect and the point is driven
+    outwards. `leaving` transitions go from the known part to the unknown one.
     """
     rng = np.random.default_rng(seed)
     if isinstance(action_space, Discrete):
@@ -39,11 +39,11 @@ def transitions(
     else:
         action = rng.uniform(-1, 1, (n, 2)).astype(np.float32)
         push = 0.3 * action
-    there, away = rng.normal(0, 0.15, (2, n, 2)) + np.array([[[0.5, 0.2]], [[-0.6, -0.5]]])
+    known, unknown = rng.normal(0, 0.15, (2, n, 2)) + np.array([[[0.5, 0.2]], [[-0.6, -0.5]]])
     place, after = {
-        "known": (there, there + push),
-        "unknown": (away, 1.6 * away - push),
-        "leaving": (there, away),
+        "known": (known, known + push),
+        "unknown": (unknown, 1.6 * unknown - push),
+        "leaving": (known, unknown),
     }[kind]
     return Transitions(_observe(place, obs_space, rng), action, _observe(after, obs_space, rng))
 
@@ -59,6 +59,6 @@ def _observe(place: np.ndarray, space: Space, rng: np.random.Generator) -> np.nd
 
 
 def auc(bonus: np.ndarray, unknown: np.ndarray) -> float:
-    """Share of (unknown, known) pairs in which the unknown one is paid more; ties count half."""
+    """Share of (unknown, known) pairs whose unknown one has the larger bonus; ties count half."""
     high, low = bonus[unknown][:, None], bonus[~unknown][None]
     return float(np.mean((high > low) + 0.5 * (high == low)))

@@ -35,10 +35,8 @@ def picture(place: np.ndarray) -> np.ndarray:
     return np.repeat(np.where(lit, 200, 10).astype(np.uint8)[:, None, :], 40, axis=1)
 
 
-class Counts(torch.nn.Module):
+class Counts(emi.IntrinsicReward):
     """1/√n of the cell of s, with whatever else a test wants to be paid."""
-
-    learns_first = False
 
     def __init__(self, extra: Any = lambda batch: 0.0, weight: float = 1.0) -> None:
         super().__init__()
@@ -72,9 +70,7 @@ def test_a_bonus_that_works() -> None:
     counts = Counts()
     counts.learn(walk(100))
     before = counts.counts.clone()
-    found = diagnose(
-        counts, walk(), reward=np.ones(600), coefficient=0.5, advantages=discounted, passes=3
-    )
+    found = diagnose(counts, walk(), reward=np.ones(600), eta=0.5, advantages=discounted, passes=3)
     assert found.good
     assert [found.answers[name].good for name in found.answers] == [True] * 7
     assert found.answers["ranks"].value == 1.0
@@ -84,7 +80,7 @@ def test_a_bonus_that_works() -> None:
     # It was taught on the way, and is as it was.
     assert torch.equal(counts.counts, before)
     assert str(found).count("\n") == 6
-    assert "✓ ranks       an unseen transition is paid more" in str(found)
+    assert "✓ ranks       unseen transitions have a larger bonus" in str(found)
     assert found.as_dict()["finite"]["good"] is True
 
 
@@ -92,7 +88,7 @@ def test_a_bonus_that_works() -> None:
     ("method", "question", "words"),
     [
         (Counts(lambda batch: float("nan")), "finite", "600 of 600 bonuses are NaN or infinite"),
-        (Counts(weight=0.0), "varies", "every transition is paid the same"),
+        (Counts(weight=0.0), "varies", "every transition has the same bonus"),
         (
             Counts(lambda batch: torch.as_tensor(batch.obs)[:, 0] * -9),
             "ranks",
@@ -114,7 +110,7 @@ def test_successors_taken_across_resets_are_noticed() -> None:
     answer = diagnose(surprised, walk(crossing=True)).answers["resets"]
     assert answer.good is False
     assert answer.value > 0.9
-    assert answer.text.startswith("11 steps go 20 times as far as usual and have ")
+    assert answer.text.startswith("11 steps are over 20 times the median and have ")
     assert answer.text.endswith("is next_obs the true successor where episodes end?")
     # A bonus that does not care for them is not to blame.
     assert diagnose(Counts(), walk(crossing=True)).answers["resets"].good
@@ -137,7 +133,7 @@ def test_resets_are_noticed_in_short_episodes_too(length: int, good: bool | None
     assert answer.good is good
     assert answer.value > 0.9
     if good is None:
-        assert answer.text.endswith("too many to tell whether they are resets")
+        assert answer.text.endswith("too many to decide whether they are resets")
 
 
 def test_a_method_that_has_yet_to_begin_is_asked_after_it_has_learnt() -> None:
@@ -153,7 +149,7 @@ def test_a_method_that_has_yet_to_begin_is_asked_after_it_has_learnt() -> None:
 def test_a_method_that_never_pays_says_so_and_names_no_other_cause() -> None:
     never = diagnose(Counts(weight=0.0), walk(), reward=np.ones(600), advantages=discounted)
     assert never.answers["share"].good is False
-    assert "does it need more of them before it pays?" in never.answers["share"].text
+    assert "does the method need more transitions before it gives a bonus?" in never.answers["share"].text
     assert never.answers["advantages"].good is None
     assert not never.good
 
@@ -165,8 +161,8 @@ def test_a_bonus_that_comes_too_late_for_the_advantages() -> None:
     assert "is it added before they are computed?" in answer.text
 
 
-def test_a_coefficient_of_zero_pays_nothing() -> None:
-    found = diagnose(Counts(), walk(), reward=np.ones(600), coefficient=0.0, advantages=discounted)
+def test_a_zero_eta_gives_no_bonus() -> None:
+    found = diagnose(Counts(), walk(), reward=np.ones(600), eta=0.0, advantages=discounted)
     assert found.answers["share"].good is False
     assert found.answers["advantages"].good is False
 
@@ -214,5 +210,5 @@ def test_a_method_that_knows_directions_only() -> None:
 def test_a_bonus_for_something_else_is_neither_good_nor_bad() -> None:
     found = diagnose(Counts(lambda batch: 9 * torch.as_tensor(batch.obs)[:, 1], 1e-6), walk())
     assert (found.answers["ranks"].good, found.answers["falls"].good) == (None, None)
-    assert "it does not prefer the one to the other" in str(found)
+    assert "neither is preferred" in str(found)
     assert found.good

@@ -12,8 +12,8 @@ import torch
 from gymnasium.spaces import Box, Dict, Discrete, Space
 
 from emi.batch import Rows, Transitions
-from emi.intrinsic import EMI, EMIConfig, score_and_learn
-from emi.intrinsic.emi import crowding, diversity, prediction_error
+from emi.intrinsic.contract import score_and_learn
+from emi.intrinsic.emi import EMI, EMIConfig, crowding, diversity, prediction_error
 
 VECTOR = Box(-np.inf, np.inf, (4,))
 IMAGE = Box(0, 255, (4, 52, 52), np.uint8)

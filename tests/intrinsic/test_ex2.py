@@ -13,15 +13,8 @@ from gymnasium.spaces import Box, Dict, Discrete
 from torch import Tensor
 
 from emi.batch import Rows, Transitions
-from emi.intrinsic.ex2 import (
-    EX2,
-    Discriminator,
-    EX2Config,
-    backward,
-    exemplar_logit,
-    layer_shapes,
-    novelty,
-)
+from emi.intrinsic.ex2 import EX2, EX2Config, exemplar_logit, novelty
+from emi.intrinsic.gradients.ex2 import Discriminator, backward, layer_shapes
 
 VECTOR = Box(-np.inf, np.inf, (4,))
 IMAGE = Box(0, 255, (4, 14, 14), np.uint8)

@@ -12,7 +12,7 @@ import torch
 from gymnasium.spaces import Box, Dict, Discrete, Space
 
 from emi.batch import Rows, Transitions
-from emi.intrinsic import score_and_learn
+from emi.intrinsic.contract import score_and_learn
 from emi.intrinsic.icm import ICM, ICMConfig, Losses, forward_error, squared_error, surprisal
 
 VECTOR = Box(-np.inf, np.inf, (4,))

@@ -13,9 +13,10 @@ import torch
 from gymnasium.spaces import Box, Dict, Discrete
 
 from emi.batch import Rows, Transitions
-from emi.intrinsic import score_and_learn
+from emi.intrinsic.bonus_scale import discounted_sums
+from emi.intrinsic.contract import score_and_learn
 from emi.intrinsic.moments import Moments
-from emi.intrinsic.rnd import RND, RNDConfig, discounted_sums, distillation_error, whiten
+from emi.intrinsic.rnd import RND, RNDConfig, distillation_error, whiten
 
 VECTOR = Box(-np.inf, np.inf, (4,))
 IMAGE = Box(0, 255, (4, 52, 52), np.uint8)
@@ -116,7 +117,7 @@ def test_bonuses_of_three_batches_against_numpy() -> None:
         next_obs = np.asarray(data.next_obs, dtype=np.float64)
         # The moments that scored are those before this batch; for the first, its own.
         error = error_of(rnd, data.next_obs, seen if i else next_obs)
-        for e, r in zip(np.asarray(data.env), error, strict=True):
+        for e, r in zip(np.asarray(data.env_index), error, strict=True):
             reached[e] = 0.8 * reached[e] + r
             every.append(reached[e])
         # All n sums count, not one for each environment or step.
@@ -307,7 +308,9 @@ def test_the_clipped_share_is_that_of_entries() -> None:
 
 def test_only_the_next_observation_is_read() -> None:
     rnd, data = RND(VECTOR, ACTIONS, SMALL), vectors(10)
-    other = Transitions(np.asarray(data.obs) + 1, np.zeros(10, np.int64), data.next_obs, data.env)
+    other = Transitions(
+        np.asarray(data.obs) + 1, np.zeros(10, np.int64), data.next_obs, data.env_index
+    )
     assert torch.equal(rnd.reward(data), rnd.reward(other))
     assert rnd.learn(data) == RND(VECTOR, ACTIONS, SMALL).learn(other)
 
@@ -352,7 +355,7 @@ def test_in_pieces_is_at_once(space: Box, monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_without_environments_all_rows_are_one_stream() -> None:
     rnd, data = RND(VECTOR, ACTIONS, SMALL), vectors(30)
-    assert torch.equal(rnd.reward(data), rnd.reward(dataclasses.replace(data, env=None)))
+    assert torch.equal(rnd.reward(data), rnd.reward(dataclasses.replace(data, env_index=None)))
     assert not torch.equal(rnd.reward(data), rnd.reward(vectors(30, envs=3)))
 
 
@@ -387,3 +390,27 @@ def test_unsupported_observations_get_a_sentence() -> None:
         RND(Dict({"a": VECTOR}), ACTIONS)
     with pytest.raises(ValueError, match="at least 36×36"):
         RND(Box(0, 255, (20, 20, 3), np.uint8), ACTIONS)
+
+
+def test_score_and_learn_computes_the_error_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And gives the bits of `reward` and `learn`, which compute it twice."""
+    calls: list[int] = []
+    error = RND.error
+
+    def counted(rnd: RND, obs: np.ndarray) -> torch.Tensor:
+        calls.append(len(obs))
+        return error(rnd, obs)
+
+    monkeypatch.setattr(RND, "error", counted)
+    shared, apart = RND(VECTOR, ACTIONS, SMALL), RND(VECTOR, ACTIONS, SMALL)
+    for k in range(3):
+        data = vectors(24, seed=k, envs=3)
+        bonus, scalars = score_and_learn(shared, data)
+        assert calls == [24]
+        assert torch.equal(bonus, apart.reward(data))
+        assert scalars == apart.learn(data)
+        assert calls == [24] * 3
+        calls.clear()
+    for (name, ours), theirs in zip(shared.named_parameters(), apart.parameters(), strict=True):
+        assert torch.equal(ours, theirs), name
+    assert torch.equal(shared.sums.variance, apart.sums.variance)

@@ -15,7 +15,7 @@ import torch
 from gymnasium.spaces import Box, Dict, Discrete
 
 from emi.batch import Transitions
-from emi.intrinsic import score_and_learn
+from emi.intrinsic.contract import score_and_learn
 from emi.intrinsic.simhash import PRIMES, Counts, SimHash, SimHashConfig, bonus, simhash
 
 VECTOR = Box(-np.inf, np.inf, (4,))

@@ -19,6 +19,8 @@ from torch.func import grad, vmap
 from torch.nn.functional import softplus
 
 from emi.batch import Transitions
+from emi.intrinsic.contract import score_and_learn
+from emi.intrinsic.gradients.vime import loss_gradient, matrices, passes
 from emi.intrinsic.vime import (
     MIN_DIVISOR,
     VIME,
@@ -26,8 +28,6 @@ from emi.intrinsic.vime import (
     divisor,
     information_gain,
     kl_to_prior,
-    matrices,
-    passes,
     rho_of,
 )
 
@@ -273,7 +273,11 @@ def test_the_gradient_of_the_loss_against_autograd(hidden: tuple[int, ...]) -> N
     kl = kl_divergence(Normal(mu, softplus(rho)), prior).sum()
     (fit + kl / 7).backward()
 
-    gradient, squares = vime.loss_gradient(torch.cat([x, torch.ones(6, 1)], 1), y, noise)
+    inputs = torch.cat([x, torch.ones(6, 1)], 1)
+    gradient, squares = loss_gradient(
+        vime.phi.detach(), vime.sizes, inputs, y, noise,
+        likelihood_sd=2.0, prior_sd=0.4, kl_weight=1 / 7,
+    )  # fmt: skip
     assert phi.grad is not None
     torch.testing.assert_close(gradient.double(), phi.grad, rtol=1e-4, atol=1e-4)
     constant = y.numel() * (math.log(sd) + 0.5 * math.log(2 * math.pi))
@@ -295,14 +299,16 @@ def test_a_training_is_so_many_adam_steps_on_replayed_minibatches(
     config = VIMEConfig(updates=4, min_replay=20)
     vime = VIME(VECTOR, CONTINUOUS, config)
     seen = []
-    gradient = vime.loss_gradient
 
-    def spy(x: Tensor, y: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        out = gradient(x, y, noise)
-        seen.append((vime.phi.detach().clone(), x, y, noise, out))
+    def spy(
+        phi: Tensor, sizes: list[int], x: Tensor, y: Tensor, noise: Tensor, **settings: float
+    ) -> tuple[Tensor, Tensor]:
+        assert settings == {"likelihood_sd": 5.0, "prior_sd": 0.5, "kl_weight": 0.2}
+        out = loss_gradient(phi, sizes, x, y, noise, **settings)
+        seen.append((phi.clone(), x, y, noise, out))
         return out
 
-    monkeypatch.setattr(vime, "loss_gradient", spy)
+    monkeypatch.setattr("emi.intrinsic.vime.loss_gradient", spy)
     data = batch(50)
     scalars = vime.learn(data)
     assert len(seen) == 4
@@ -482,7 +488,9 @@ def test_discrete_actions_are_one_hot_and_actions_matter() -> None:
 
 
 def test_images_are_refused_in_a_sentence() -> None:
-    with pytest.raises(ValueError, match=r"VIME needs vectors: a Box, and no image, got Box\(0"):
+    with pytest.raises(
+        ValueError, match=r"VIME needs vectors: a Box that is not an image, got Box\(0"
+    ):
         VIME(Box(0, 255, (3, 52, 52), np.uint8), CONTINUOUS)
     VIME(Box(0, 255, (128,), np.uint8), CONTINUOUS)  # bytes, but no image
 
@@ -501,3 +509,27 @@ def test_the_state_holds_units_noise_replay_and_medians() -> None:
     # A state from before the first training pays nothing, wherever it is loaded.
     second.load_state_dict(VIME(VECTOR, CONTINUOUS, QUICK).state_dict())
     assert (second.reward(data) == 0).all()
+
+
+def test_score_and_learn_computes_the_gains_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And gives the bits of `reward` and `learn`, which compute them twice."""
+    calls: list[int] = []
+    gain = VIME._gain
+
+    def counted(vime: VIME, rows: Tensor) -> Tensor:
+        calls.append(len(rows))
+        return gain(vime, rows)
+
+    monkeypatch.setattr(VIME, "_gain", counted)
+    shared, apart = VIME(VECTOR, CONTINUOUS, QUICK), VIME(VECTOR, CONTINUOUS, QUICK)
+    for k, expected in enumerate(([], [30], [30])):  # nothing is scored before the first training
+        data = batch(30, seed=k)
+        bonus, scalars = score_and_learn(shared, data)
+        assert calls == expected
+        assert torch.equal(bonus, apart.reward(data))
+        assert scalars == apart.learn(data)
+        assert calls == expected * 3
+        calls.clear()
+    assert torch.equal(shared.phi, apart.phi)
+    assert torch.equal(shared.noise, apart.noise)
+    assert shared.medians == apart.medians

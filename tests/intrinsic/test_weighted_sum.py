@@ -1,73 +1,27 @@
-"""Sums of methods: the numbers by hand, the order of every part, the scales against NumPy."""
+"""Sums of methods: the numbers by hand, and the order of scoring and learning of every part."""
 
 from __future__ import annotations
 
 import copy
-import dataclasses
-from typing import Any
+from collections.abc import Callable
+from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
-from gymnasium.spaces import Box, Discrete
-from torch import Tensor, nn
+from column import ACTIONS, VECTOR, Column, batch_to, random_batch
 
 import emi
-from emi.batch import Transitions
+from emi.errors import UserError
+from emi.intrinsic.contract import IntrinsicReward, score_and_learn
+from emi.intrinsic.emi import EMI, EMIConfig
+from emi.intrinsic.normalize_observation import NormalizeObservation
+from emi.intrinsic.normalize_reward import NormalizeReward
+from emi.intrinsic.rnd import RND, RNDConfig
+from emi.intrinsic.simhash import SimHash
+from emi.intrinsic.weighted_sum import WeightedSum
 from emi.runs.checkpoint import load_latest, save
-from emi.intrinsic import (
-    EMI,
-    RND,
-    WeightedSum,
-    EMIConfig,
-    RNDConfig,
-    SimHash,
-    score_and_learn,
-    reward_and_rest,
-)
 
-VECTOR, ACTIONS = Box(-np.inf, np.inf, (3,)), Discrete(4)
-
-
-class Column(nn.Module):
-    """Pays one entry of s', divided by 1 + the batches it has learnt; writes down its calls."""
-
-    learnt: Tensor
-
-    def __init__(
-        self, entry: int, *, learns_first: bool = False, log: list[str] | None = None
-    ) -> None:
-        super().__init__()
-        self.entry, self.learns_first = entry, learns_first
-        self.log = [] if log is None else log
-        self.register_buffer("learnt", torch.zeros(()))
-
-    def reward(self, batch: Transitions) -> Tensor:
-        self.log.append(f"score {self.entry}")
-        return torch.as_tensor(batch.next_obs)[:, self.entry] / (1 + self.learnt)
-
-    def learn(self, batch: Transitions) -> dict[str, float]:
-        self.log.append(f"learn {self.entry}")
-        self.learnt += 1
-        return {"column/learnt": self.learnt.item(), f"column/{self.entry}": 7.0}
-
-
-def paying(*rows: tuple[float, ...]) -> Transitions:
-    """Transitions to these s', of one stream."""
-    obs = np.zeros((len(rows), 3), np.float32)
-    return Transitions(obs, np.zeros(len(rows), np.int64), np.array(rows, np.float32))
-
-
-def random_batch(n: int, seed: int, envs: int = 1) -> Transitions:
-    rng = np.random.default_rng(seed)
-    obs = rng.normal(size=(n, 3)).astype(np.float32)
-    next_obs = rng.uniform(0.5, 2, (n, 3)).astype(np.float32) * [1, 100, 0.01]
-    return Transitions(
-        obs, rng.integers(0, 4, n), next_obs.astype(np.float32), rng.integers(0, envs, n)
-    )
-
-
-BATCH = paying((1, 10, 0), (2, 20, 0))
+BATCH = batch_to((1, 10, 0), (2, 20, 0))
 
 
 def test_the_sum_by_hand() -> None:
@@ -76,46 +30,66 @@ def test_the_sum_by_hand() -> None:
     assert both.reward(BATCH).tolist() == [3, 6]
     bonus, scalars = score_and_learn(both, BATCH)
     assert bonus.tolist() == [3, 6]
-    assert scalars["combined/one_mean"] == 0.75
-    assert scalars["combined/ten_mean"] == 3.75
-    assert both.reward(BATCH).tolist() == [1.5, 3]  # both have learnt, once
+    assert scalars["sum/one_mean"] == 0.75
+    assert scalars["sum/ten_mean"] == 3.75
+    assert both.reward(BATCH).tolist() == [1.5, 3]  # each part has learnt once
 
 
-def test_a_coefficient_of_zero_takes_a_part_out_of_the_sum() -> None:
+def test_a_part_with_a_zero_eta_learns_but_adds_nothing() -> None:
     both = WeightedSum({"one": (Column(0), 0.0), "ten": (Column(1), 1.0)})
     assert both.reward(BATCH).tolist() == [10, 20]
-    assert score_and_learn(both, BATCH)[1]["column/0"] == 7  # it learns all the same
+    assert score_and_learn(both, BATCH)[1]["column/0"] == 7
 
 
 def test_every_part_keeps_its_order() -> None:
     log: list[str] = []
     first, after = Column(0, learns_first=True, log=log), Column(1, log=log)
     both = WeightedSum({"after": (after, 1.0), "first": (first, 1.0)})
-    bonus, rest = reward_and_rest(both, BATCH)
+    bonus, finish = both.score(BATCH)
     assert log == ["score 1", "learn 0", "score 0"]
-    assert bonus.tolist() == [10.5, 21]  # that of `first` is halved by what it has learnt
-    rest()
+    assert bonus.tolist() == [10.5, 21]  # the bonus of `first` is halved: it has learnt the batch
+    finish()
     assert log == ["score 1", "learn 0", "score 0", "learn 1"]
     assert (first.learnt.item(), after.learnt.item()) == (1, 1)
     assert score_and_learn(both, BATCH)[0].tolist() == pytest.approx([1 / 3 + 5, 2 / 3 + 10])
 
 
-def test_learn_alone_teaches_every_part_once() -> None:
+def test_learn_trains_every_part_once() -> None:
     log: list[str] = []
     parts = Column(0, learns_first=True, log=log), Column(1, log=log)
-    scalars = WeightedSum({"a": (parts[0], 1.0), "b": (parts[1], 1.0)}, scale=True).learn(BATCH)
+    WeightedSum({"a": (parts[0], 1.0), "b": (parts[1], 1.0)}).learn(BATCH)
     assert log == ["learn 0", "score 0", "score 1", "learn 1"]
-    # R of a: ½, 0.99 · ½ + 1, and 0 before them; that of b: 20 times as much.
-    assert scalars["combined/a_scale"] == pytest.approx(np.std([0, 0.5, 1.495]))
-    assert scalars["combined/b_scale"] == pytest.approx(np.std([0, 10, 29.9]))
 
 
-@pytest.mark.parametrize(
-    ("orders", "expected"), [((True, True), True), ((True, False), False), ((False, False), False)]
-)
-def test_it_learns_first_if_all_parts_do(orders: tuple[bool, bool], expected: bool) -> None:
-    parts = {f"p{i}": (Column(i, learns_first=o), 1.0) for i, o in enumerate(orders)}
-    assert WeightedSum(parts).learns_first is expected
+def mixed_order() -> WeightedSum:
+    return WeightedSum({"first": (Column(0, learns_first=True), 1.0), "after": (Column(1), 1.0)})
+
+
+@pytest.mark.parametrize("order", [False, True])
+def test_learns_first_is_the_common_order_of_the_parts(order: bool) -> None:
+    parts = {f"p{i}": (Column(i, learns_first=order), 1.0) for i in range(2)}
+    assert WeightedSum(parts).learns_first is order
+
+
+def test_parts_of_different_orders_have_no_common_order() -> None:
+    with pytest.raises(UserError, match="scored in different orders: use score") as caught:
+        _ = mixed_order().learns_first
+    assert "\n" not in str(caught.value)
+    # score, and with it every trainer, needs no common order.
+    assert score_and_learn(mixed_order(), BATCH)[0].tolist() == [10.5, 21]
+    normalized = NormalizeReward(mixed_order())
+    assert torch.isfinite(score_and_learn(normalized, BATCH)[0]).all()
+    # NormalizeObservation scores with other moments than it learns with: it needs one order.
+    with pytest.raises(UserError, match="wrap its parts, not the sum, in NormalizeObservation"):
+        NormalizeObservation(mixed_order(), VECTOR)
+
+
+def test_a_sum_of_one_order_in_normalize_observation() -> None:
+    parts = {"a": (Column(0), 0.5), "b": (Column(1), 0.25)}
+    method = NormalizeObservation(WeightedSum(parts), VECTOR)
+    # All states are 0: nothing is scaled, and the bonus is that of the sum.
+    assert score_and_learn(method, BATCH)[0].tolist() == [3, 6]
+    assert method.reward(BATCH).tolist() == [1.5, 3]
 
 
 def test_sums_of_sums() -> None:
@@ -123,16 +97,16 @@ def test_sums_of_sums() -> None:
     first, after = Column(0, learns_first=True, log=log), Column(1, log=log)
     inner = WeightedSum({"first": (first, 2.0), "after": (after, 1.0)})
     outer = WeightedSum({"inner": (inner, 0.5), "last": (Column(2, log=log), 1.0)})
-    bonus, rest = reward_and_rest(outer, paying((1, 10, 100)))
+    bonus, finish = outer.score(batch_to((1, 10, 100)))
     assert bonus.tolist() == [0.5 * (2 * 0.5 + 10) + 100]
-    rest()
+    finish()
     assert log == ["learn 0", "score 0", "score 1", "score 2", "learn 1", "learn 2"]
 
 
-def test_scalars_of_the_parts_are_told_apart_where_they_must_be() -> None:
+def test_scalars_with_the_same_name_are_prefixed_by_the_part() -> None:
     inner = WeightedSum({"b": (Column(2), 1.0)})
     both = WeightedSum({"a": (Column(0), 0.5), "b": (Column(1), 1.0), "c": (inner, 1.0)})
-    scalars = score_and_learn(both, paying((1, 10, 100)))[1]
+    scalars = score_and_learn(both, batch_to((1, 10, 100)))[1]
     assert scalars == {
         "a/column/learnt": 1,
         "b/column/learnt": 1,
@@ -140,105 +114,36 @@ def test_scalars_of_the_parts_are_told_apart_where_they_must_be() -> None:
         "column/0": 7,
         "column/1": 7,
         "column/2": 7,
-        "c/combined/b_mean": 100,
-        "combined/a_mean": 0.5,
-        "combined/b_mean": 10,
-        "combined/c_mean": 100,
+        "c/sum/b_mean": 100,
+        "sum/a_mean": 0.5,
+        "sum/b_mean": 10,
+        "sum/c_mean": 100,
     }
-    assert list(score_and_learn(both, paying((1, 10, 100)))[1]) == list(scalars)
+    assert list(score_and_learn(both, batch_to((1, 10, 100)))[1]) == list(scalars)
 
 
-def test_a_first_row_is_worth_two_in_whatever_units() -> None:
-    """The sums so far are 0 and R: their deviation is R / 2."""
-    both = WeightedSum({"small": (Column(0), 1.0), "large": (Column(1), 0.25)}, scale=True)
-    assert both.reward(paying((1e-3, 1e6, 0))).tolist() == [2.5]
-
-
-def test_scales_against_numpy() -> None:
-    parts = {"first": (Column(0, learns_first=True), 0.5), "after": (Column(1), 2.0)}
-    both = WeightedSum(parts, scale=True, discount=0.8)
-    reached, every = np.zeros((2, 3)), ([0.0], [0.0])
-    for k, envs in enumerate((1, 3, 2, 3)):  # environments come and go
-        batch = random_batch(25, seed=k, envs=envs)
-        assert batch.env is not None
-        rows = np.asarray(batch.next_obs, np.float64)
-        # What each pays as it has learnt: this batch too, or all before it.
-        raw = rows[:, 0] / (2 + k), rows[:, 1] / (1 + k)
-        for p in range(2):
-            for e, r in zip(batch.env, raw[p], strict=True):
-                reached[p, e] = 0.8 * reached[p, e] + r
-                every[p].append(reached[p, e])
-        scales = [np.std(every[p]) for p in range(2)]
-        bonus, scalars = score_and_learn(both, batch)
-        np.testing.assert_allclose(
-            bonus.numpy(), 0.5 * raw[0] / scales[0] + 2 * raw[1] / scales[1], rtol=1e-5
-        )
-        assert scalars["combined/first_scale"] == pytest.approx(scales[0], rel=1e-5)
-        assert scalars["combined/after_scale"] == pytest.approx(scales[1], rel=1e-5)
-        mean = (0.5 * raw[0] / scales[0]).mean()
-        assert scalars["combined/first_mean"] == pytest.approx(mean, rel=1e-5)
-
-
-class Error(nn.Module):
-    """RND's error before it is scaled."""
-
-    learns_first = False
-
-    def __init__(self, rnd: RND) -> None:
-        super().__init__()
-        self.rnd = rnd
-
-    def reward(self, batch: Transitions) -> Tensor:
-        return self.rnd.error(batch.next_obs)
-
-    def learn(self, batch: Transitions) -> dict[str, float]:
-        return self.rnd.learn(batch)
-
-
-def test_the_scale_is_that_of_rnd_bit_by_bit() -> None:
-    config = RNDConfig(features=8, hidden=(8,), discount=0.9)
-    rnd = RND(VECTOR, ACTIONS, config)
-    ours = WeightedSum({"error": (Error(copy.deepcopy(rnd)), 1.0)}, scale=True, discount=0.9)
-    for k in range(4):
-        batch = random_batch(20, seed=k, envs=3)
-        theirs, scalars = score_and_learn(rnd, batch)
-        bonus, ours_scalars = score_and_learn(ours, batch)
-        assert torch.equal(bonus, theirs)
-        assert ours_scalars["combined/error_scale"] == scalars["rnd/bonus_scale"]
-
-
-def test_scoring_stores_nothing() -> None:
-    both = WeightedSum({"a": (Column(0), 1.0), "b": (Column(1), 1.0)}, scale=True)
-    batch = random_batch(20, seed=0, envs=4)
-    for _ in range(2):
-        before = copy.deepcopy(both.state_dict())
-        bonus = both.reward(batch)
-        assert torch.equal(bonus, both.reward(batch))
-        state = both.state_dict()
-        for key in ("sums.a.count", "sums.a.mean", "sums.b.variance", "parts.a.learnt"):
-            assert torch.equal(state[key], before[key])
-        assert torch.equal(state["_extra_state"]["last"]["a"], before["_extra_state"]["last"]["a"])
-        both.learn(batch)
-
-
-def mixture(seed: int, **settings: Any) -> WeightedSum:
-    """Methods of both orders, and two of a kind."""
+def mixture(seed: int, wrap: Callable[[IntrinsicReward], IntrinsicReward]) -> WeightedSum:
+    """Methods of both orders, and two of the same class."""
+    diversity = EMIConfig(minibatch=16, reward="diversity")
     parts = {
-        "emi": (EMI(VECTOR, ACTIONS, EMIConfig(minibatch=16), seed), 0.1),
-        "diverse": (
-            EMI(VECTOR, ACTIONS, EMIConfig(minibatch=16, reward="diversity"), seed + 1),
-            0.2,
-        ),
-        "rnd": (RND(VECTOR, ACTIONS, RNDConfig(features=8, hidden=(8,)), seed), 0.3),
-        "counts": (SimHash(VECTOR, ACTIONS, seed=seed), 0.4),
+        "emi": (wrap(EMI(VECTOR, ACTIONS, EMIConfig(minibatch=16), seed)), 0.1),
+        "diverse": (wrap(EMI(VECTOR, ACTIONS, diversity, seed + 1)), 0.2),
+        "rnd": (wrap(RND(VECTOR, ACTIONS, RNDConfig(features=8, hidden=(8,)), seed)), 0.3),
+        "counts": (wrap(SimHash(VECTOR, ACTIONS, seed=seed)), 0.4),
     }
-    return WeightedSum(parts, **settings)
+    return WeightedSum(parts)
 
 
-@pytest.mark.parametrize("scale", [False, True])
-def test_the_whole_state_round_trips(scale: bool, tmp_path: Any) -> None:
-    """Through a checkpoint's files, and on from there bit by bit."""
-    first, second = mixture(0, scale=scale), mixture(9, scale=scale)
+def plain(method: IntrinsicReward) -> IntrinsicReward:
+    return method
+
+
+@pytest.mark.parametrize("wrap", [plain, NormalizeReward])
+def test_the_whole_state_round_trips(
+    wrap: Callable[[IntrinsicReward], IntrinsicReward], tmp_path: Path
+) -> None:
+    """Through checkpoint files, and bit for bit the same afterwards."""
+    first, second = mixture(0, wrap), mixture(9, wrap)
     for k in range(2):
         score_and_learn(first, random_batch(40, seed=k, envs=3))
     save(tmp_path, 1, {"method": dict(first.state_dict())})
@@ -252,51 +157,34 @@ def test_the_whole_state_round_trips(scale: bool, tmp_path: Any) -> None:
 
 
 def test_a_loaded_state_is_a_copy() -> None:
-    first, second = mixture(0, scale=True), mixture(1, scale=True)
+    first, second = mixture(0, NormalizeReward), mixture(1, NormalizeReward)
     first.learn(random_batch(20, seed=0, envs=2))
     state = first.state_dict()
     second.load_state_dict(state)
-    kept = copy.deepcopy(state["_extra_state"])
+    key = "parts.rnd._extra_state"
+    kept = copy.deepcopy(state[key])
     second.learn(random_batch(20, seed=1, envs=2))
-    assert torch.equal(first.state_dict()["_extra_state"]["last"]["rnd"], kept["last"]["rnd"])
-    assert torch.equal(state["_extra_state"]["last"]["rnd"], kept["last"]["rnd"])
+    assert torch.equal(first.state_dict()[key]["last"], kept["last"])
+    assert torch.equal(state[key]["last"], kept["last"])
 
 
-def test_a_state_with_scales_is_not_one_without() -> None:
-    with pytest.raises(RuntimeError, match=r"sums\.emi\.count"):
-        mixture(0).load_state_dict(mixture(0, scale=True).state_dict())
+def test_a_state_with_normalisation_does_not_fit_a_sum_without() -> None:
+    with pytest.raises(RuntimeError, match=r"parts\.emi\.sums\.count"):
+        mixture(0, plain).load_state_dict(mixture(0, NormalizeReward).state_dict())
 
 
-def test_a_copy_goes_its_own_way() -> None:
-    both = WeightedSum({"a": (Column(0), 1.0)}, scale=True)
-    both.learn(random_batch(20, seed=0))
-    other, batch = copy.deepcopy(both), random_batch(20, seed=1)
-    expected = both.reward(batch)
-    other.learn(batch)
-    assert torch.equal(both.reward(batch), expected)
-    assert not torch.equal(other.reward(batch), expected)
-
-
-def test_the_parts_are_modules_of_the_whole() -> None:
-    both = mixture(0, scale=True)
+def test_the_parts_are_submodules() -> None:
+    both = mixture(0, plain)
     assert {"emi", "diverse", "rnd", "counts"} == set(both.parts)
-    assert both.sums["emi"].count.item() == 1  # R_0 = 0
+    assert both.etas == {"emi": 0.1, "diverse": 0.2, "rnd": 0.3, "counts": 0.4}
     assert both.to(torch.device("cpu")) is both
+    assert both.device == torch.device("cpu")
     assert emi.WeightedSum is WeightedSum
 
 
-def test_one_environment_or_none_named_is_one_stream() -> None:
-    both, batch = WeightedSum({"a": (Column(0), 1.0)}, scale=True), random_batch(30, seed=0)
-    assert torch.equal(both.reward(batch), both.reward(dataclasses.replace(batch, env=None)))
-    assert not torch.equal(both.reward(batch), both.reward(random_batch(30, seed=0, envs=3)))
-
-
-def test_what_cannot_be_combined_gets_a_sentence() -> None:
-    with pytest.raises(ValueError, match="needs at least one method"):
+def test_wrong_arguments_raise_a_user_error() -> None:
+    with pytest.raises(UserError, match="needs at least one method"):
         WeightedSum({})
     for wrong in (-1.0, float("nan"), float("inf")):
-        with pytest.raises(ValueError, match="coefficient of a must be finite and zero or more"):
+        with pytest.raises(UserError, match="eta of a must be finite and zero or more"):
             WeightedSum({"a": (Column(0), wrong)})
-    for wrong in (0.0, 1.1):
-        with pytest.raises(ValueError, match=r"discount must be in \(0, 1\]"):
-            WeightedSum({"a": (Column(0), 1.0)}, scale=True, discount=wrong)

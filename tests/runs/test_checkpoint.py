@@ -145,12 +145,12 @@ class TestRoundTrip:
         ids=lambda value: type(value).__name__,
     )
     def test_a_value_that_cannot_be_stored_is_named(self, tmp_path: Path, value: Any) -> None:
-        with pytest.raises(TypeError, match=r"^state/a/0 is a .*; a checkpoint cannot keep it$"):
+        with pytest.raises(ValueError, match=r"^state/a/0 is a .*; a checkpoint cannot keep it$"):
             save(tmp_path, 1, {"a": [value]})
         assert not any(tmp_path.iterdir())
 
     def test_a_key_that_cannot_be_stored(self, tmp_path: Path) -> None:
-        with pytest.raises(TypeError, match=r"^state has the key \(1, 2\)"):
+        with pytest.raises(ValueError, match=r"^state has the key \(1, 2\)"):
             save(tmp_path, 1, {(1, 2): 3})  # type: ignore[dict-item]
 
 

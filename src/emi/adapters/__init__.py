@@ -1,7 +1,4 @@
-"""Intrinsic rewards for other people's trainers: one adapter per file.
-
-This room needs `emi.batch` and `emi.intrinsic`; to save, `emi.state_codec` and `emi.durable_file`.
-"""
+"""Intrinsic rewards in other trainers: one adapter per file."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ __all__ = ["IntrinsicRewardCallback", "IntrinsicRewardVectorWrapper", "linear_sc
 
 
 def __getattr__(name: str) -> Any:
-    # Stable-Baselines3 is an extra: without it, the other adapters work all the same.
+    # Stable-Baselines3 is an extra; the other adapters work without it.
     if name == "IntrinsicRewardCallback":
         return import_module("emi.adapters.stable_baselines3").IntrinsicRewardCallback
     raise AttributeError(f"module 'emi.adapters' has no attribute {name!r}")

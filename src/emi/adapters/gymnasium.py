@@ -1,4 +1,4 @@
-"""A bonus for every step of a Gymnasium vector environment, whoever trains on it."""
+"""An intrinsic reward in a Gymnasium vector environment, for any trainer."""
 
 from __future__ import annotations
 
@@ -21,30 +21,31 @@ COLUMNS = ("obs", "action", "next_obs", "env_index", "ended")  # of Transitions
 
 
 class IntrinsicRewardVectorWrapper(VectorWrapper):
-    """Every step pays r_env + eta · bonus of the transition that was just taken.
+    """Adds eta · bonus to the reward of every step.
 
-    Until the method has learnt for the first time nothing is added: it has seen nothing yet, its
-    bonus is noise, and where it has a scale (RND, `WeightedSum`) of any size. A method that comes
-    `taught` pays from the first step.
+    Nothing is added before the method is trained for the first time: its bonus is noise until then,
+    and its scale (RND, `NormalizeReward`) is arbitrary. With `pretrained` the bonus is added from
+    the first step.
 
-    After `learn_every` steps the method learns from all transitions of these steps together, that
-    is learn_every · num_envs of them, each exactly once. A step is scored as soon as it is taken,
-    by the method as it was last taught: so is a method that `learns_first` (EX2, SimHash, EMI-D),
-    for which a batch at hand would be learnt before it is scored. A count thus does not know of
-    the visits since the last learning.
+    The method is trained after every `learn_every` steps, on all their transitions together: at
+    most learn_every · num_envs, each exactly once. A step is scored as soon as it is taken, by the
+    method as of its last training. This also holds for methods that `learns_first` (EX2, SimHash,
+    EMI-D), which score a batch after training on it in other trainers: their counts do not include
+    the visits since the last training.
 
-    A method sees one row for each environment at a time. EX2, EMI-D and VIME score a row beside the
-    others of its batch: with few environments they have little to go by; with one, EX2 pays 0 and
-    EMI-D for the length of the step alone.
+    A method scores one row per environment at a time. EX2, EMI-D and VIME compare a row with the
+    others of its batch: with few environments their bonus is coarse; with one, EX2 gives 0 and
+    EMI-D depends only on the length of the step.
 
-    Transitions never cross an episode, in any of Gymnasium's autoreset modes: with SAME_STEP the
-    successor comes from `info["final_obs"]`; with NEXT_STEP the step that only resets is neither
-    scored nor learnt from, and is paid what the environment pays; with DISABLED the caller resets,
-    all environments or those of `options={"reset_mask": mask}`.
+    Transitions never cross an episode end, in any autoreset mode of Gymnasium. With SAME_STEP the
+    successor comes from `info["final_obs"]`. With NEXT_STEP the step that only resets is neither
+    scored nor trained on, and keeps the reward of the environment. With DISABLED the caller resets
+    all environments, or those of `options={"reset_mask": mask}`.
 
-    Each step's `info` holds, [num_envs] float64, the environment's `reward_env` and the `bonus`
-    before its eta. Beside them stand Gymnasium's masks: `_bonus` is False for a step that
-    only resets, and for all before the first learning. `scalars` are those of the last learning.
+    The `info` of each step holds the environment's reward as `reward_env` and the `bonus` before
+    the multiplication by eta, [num_envs] float64 each, with Gymnasium's masks: `_bonus` is False
+    for a step that only resets, and before the first training. The property `scalars` has the
+    scalars of the last training.
     """
 
     def __init__(
@@ -55,7 +56,7 @@ class IntrinsicRewardVectorWrapper(VectorWrapper):
         learn_every: int,
         *,
         intrinsic_only: bool = False,
-        taught: bool = False,
+        pretrained: bool = False,
     ) -> None:
         super().__init__(envs)
         self._mode = autoreset_mode(envs)
@@ -68,15 +69,15 @@ class IntrinsicRewardVectorWrapper(VectorWrapper):
                 raise UserError(f"{what} must be arrays, as those of a Box are, got {space}")
         if learn_every < 1:
             raise UserError(f"learn_every must be 1 or more, got {learn_every}")
-        eta_at(eta, 0)  # a wrong number is better met here than in the first step
+        eta_at(eta, 0)  # a wrong value raises here and not in the first step
         self.method = method
         self.eta = eta
         self.learn_every = learn_every
         self.intrinsic_only = intrinsic_only
         self._taken = 0
-        self._learnt = taught
+        self._learnt = pretrained
         self._scalars: dict[str, float] = {}
-        # Arrays that are kept are never written to: neighbouring steps share them.
+        # These arrays are never written to: consecutive steps share them.
         self._obs: Array | None = None  # [env, *observation], s of the next step
         self._resetting = np.zeros(envs.num_envs, bool)  # the next step only resets these
         self._unlearnt: list[Transitions] = []
@@ -84,24 +85,24 @@ class IntrinsicRewardVectorWrapper(VectorWrapper):
 
     @property
     def steps(self) -> int:
-        """Environment steps so far, of all environments together: real transitions."""
+        """Transitions so far, of all environments together."""
         return self._taken
 
     @property
     def scalars(self) -> dict[str, float]:
-        """The method's scalars of its last learning; empty before the first."""
+        """The scalars of the last training of the method; empty before the first."""
         return dict(self._scalars)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        mask = (options or {}).get("reset_mask")  # first: Gymnasium's environments take it out
+        mask = (options or {}).get("reset_mask")  # read first: Gymnasium's environments remove it
         which = np.ones(self.num_envs, bool) if mask is None else np.array(mask)
         obs, info = self.env.reset(seed=seed, options=options)
         if isinstance(obs, torch.Tensor):
-            raise TypeError(
-                "the environments must give NumPy arrays, got tensors: put NumpyToTorch and the "
-                "like around this wrapper, not inside it"
+            raise UserError(
+                "the environments must return NumPy arrays, got tensors: put wrappers such as "
+                "NumpyToTorch around this one, not inside it"
             )
         start = np.array(obs)
         check_finite("observation", start)
@@ -113,7 +114,7 @@ class IntrinsicRewardVectorWrapper(VectorWrapper):
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         if self._obs is None:
             raise ResetNeeded("call reset before the first step")
-        action = np.array(actions)  # copies: trainers and environments may use their arrays again
+        action = np.array(actions)  # a copy: trainers and environments may reuse their arrays
         obs, reward, terminated, truncated, info = self.env.step(actions)
         after = np.array(obs)
         ended, real = np.logical_or(terminated, truncated), ~self._resetting
@@ -127,10 +128,10 @@ class IntrinsicRewardVectorWrapper(VectorWrapper):
         if self._learnt:
             bonus[real] = self._score(batch)
         reward_env = np.array(reward, np.float64)
-        paid = np.zeros(self.num_envs) if self.intrinsic_only else reward_env.copy()
+        total = np.zeros(self.num_envs) if self.intrinsic_only else reward_env.copy()
         eta = eta_at(self.eta, self._taken)
-        if eta > 0:  # else not a bit of the reward changes, not even that of −0
-            paid[real] += eta * bonus[real]
+        if eta > 0:  # otherwise no bit of the reward changes, not even the sign of −0
+            total[real] += eta * bonus[real]
 
         next_step = self._mode is AutoresetMode.NEXT_STEP
         self._obs, self._resetting = after, ended & real & next_step
@@ -143,16 +144,16 @@ class IntrinsicRewardVectorWrapper(VectorWrapper):
             "bonus": bonus,
             "_bonus": scored,
         }
-        return obs, paid, terminated, truncated, info
+        return obs, total, terminated, truncated, info
 
     def _successors(self, after: Array, ended: BoolArray, info: dict[str, Any]) -> Array:
-        """s' of every environment, also where `after` already shows the next episode."""
+        """s' of every environment, also where `after` belongs to the next episode."""
         check_finite("observation", after)
         if self._mode is not AutoresetMode.SAME_STEP or not ended.any():
             return after
         if "final_obs" not in info:
             raise UserError(
-                "the vector environment resets in the same step and must give the last "
+                "the vector environment resets in the same step and must return the last "
                 'observation of an episode in info["final_obs"]'
             )
         successors = after.copy()
@@ -162,7 +163,7 @@ class IntrinsicRewardVectorWrapper(VectorWrapper):
         return successors
 
     def _score(self, batch: Transitions) -> FloatArray:
-        """[n] bonuses by the method as it was last taught."""
+        """Bonuses [n] of the method as of its last training."""
         if len(batch) == 0:
             return np.zeros(0)
         bonus = self.method.reward(batch).cpu().numpy().astype(np.float64)
@@ -170,7 +171,7 @@ class IntrinsicRewardVectorWrapper(VectorWrapper):
         return bonus
 
     def _gather(self, batch: Transitions) -> None:
-        """Keep the transitions of a step, and learn when there are `learn_every` steps."""
+        """Store the transitions of a step; train after `learn_every` steps."""
         if len(batch) > 0:
             self._unlearnt.append(batch)
         self._steps_unlearnt += 1
@@ -181,17 +182,17 @@ class IntrinsicRewardVectorWrapper(VectorWrapper):
             self._unlearnt, self._steps_unlearnt = [], 0
 
     def state_dict(self) -> dict[str, Any]:
-        """The method, the transitions not yet learnt and where the environments stand.
+        """The state of the method, the transitions not yet trained on, and the last observations.
 
-        Nested dicts of tensors and plain values. The environments themselves are not in it: set
-        them back to where they were, or reset them.
+        Nested dicts of tensors and plain values. The state of the environments is not included:
+        restore them yourself, or reset them.
         """
         unlearnt = None
         if self._unlearnt:
             rows = _joined(self._unlearnt)
             unlearnt = {name: torch.tensor(getattr(rows, name)) for name in COLUMNS}
         return {
-            "method": copy.deepcopy(dict(self.method.state_dict())),  # it will learn on
+            "method": copy.deepcopy(dict(self.method.state_dict())),  # training will change it
             "learnt": self._learnt,
             "scalars": self.scalars,
             "steps": self._taken,
@@ -202,11 +203,11 @@ class IntrinsicRewardVectorWrapper(VectorWrapper):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on as the wrapper whose `state_dict` this is."""
+        """Continue as the wrapper whose `state_dict` this is."""
         resetting = _array(state["resetting"])
         if len(resetting) != self.num_envs:
             raise UserError(
-                f"the state is that of {len(resetting)} environments, here are {self.num_envs}"
+                f"the state is that of {len(resetting)} environments, this one has {self.num_envs}"
             )
         self.method.load_state_dict(state["method"])
         self._learnt = state["learnt"]
@@ -221,11 +222,11 @@ class IntrinsicRewardVectorWrapper(VectorWrapper):
 
 
 def _array(tensor: torch.Tensor) -> Array:
-    """A copy, so that what is loaded and what goes on share no memory."""
+    """A copy, so that the wrapper shares no memory with the state."""
     return tensor.cpu().numpy().copy()
 
 
 def _joined(parts: Sequence[Transitions]) -> Transitions:
-    """Batches of arrays one after the other: the rows of each environment in the order of time."""
+    """Concatenate batches of arrays; the rows of each environment stay in time order."""
     columns = {name: np.concatenate([getattr(part, name) for part in parts]) for name in COLUMNS}
     return Transitions(**columns)

@@ -19,7 +19,7 @@ def eta_at(eta: Eta, steps: int) -> float:
 
 
 def linear_schedule(start: float, end: float, steps: int) -> Callable[[int], float]:
-    """From `start` to `end` in a straight line over `steps` environment steps, and `end` after.
+    """Linear from `start` to `end` over `steps` environment steps, and `end` afterwards.
 
     >>> schedule = linear_schedule(1.0, 0.5, steps=100)
     >>> schedule(0), schedule(50), schedule(1_000)

@@ -3,9 +3,9 @@
     method = emi.EMI(model.observation_space, model.action_space)
     model.learn(1_000_000, callback=IntrinsicRewardCallback(method, eta=0.01))
 
-When a rollout is complete the method scores its transitions and learns from them; the bonus is
-added to the rewards of the buffer and the buffer computes returns and advantages again, so that
-credit for it flows back through time as it does for any reward.
+At the end of a rollout the method scores its transitions and trains on them. The bonus is added to
+the rewards of the buffer, which computes returns and advantages again: the bonus is discounted over
+time as any reward is.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from emi.durable_file import write_durably
 from emi.errors import UserError, check_finite
 from emi.intrinsic.contract import IntrinsicReward, score_and_learn
 from emi.nets import reads_as_vectors
+from emi.spaces import require_actions, require_box
 from emi.state_codec import decode, encode
 
 try:
@@ -40,23 +41,25 @@ except ModuleNotFoundError as error:
         name=error.name,
     ) from error
 
-SERVED = "PPO, A2C, TRPO, RecurrentPPO and MaskablePPO"
+SUPPORTED = "PPO, A2C, TRPO, RecurrentPPO and MaskablePPO"
 FORMAT, VERSION = "emi-intrinsic-reward", 1
-RAW_END = "emi_raw_terminal_observation"  # beside `terminal_observation` in the infos
+RAW_END = "emi_raw_terminal_observation"  # next to `terminal_observation` in the infos
 
 
 @dataclass(frozen=True)
 class Steps:
-    """What a rollout has met so far, step by step."""
+    """The steps of a rollout so far."""
 
     observations: list[Array]  # [env, *observation] each: the first, then the one after each step
-    actions: list[Array] = field(default_factory=list)  # [env, *action], as the environment got it
+    actions: list[Array] = field(
+        default_factory=list
+    )  # [env, *action], as given to the environment
     rewards: list[Array] = field(default_factory=list)  # [env], before SB3 adds to them
     ends: dict[tuple[int, int], Array] = field(default_factory=dict)
-    """by (step, env), the last observation of the episode that ended there"""
+    """the last observation of each episode that ended, by (step, env)"""
 
     def transitions(self) -> Transitions:
-        """[time · env] in time-major order; every observation is held once."""
+        """All steps in time-major order; every observation is stored once."""
         steps, envs = len(self.actions), len(self.observations[0])
         row = np.arange((steps + 1) * envs).reshape(steps + 1, envs)
         following, ended = row[1:].copy(), np.zeros((steps, envs), bool)
@@ -73,19 +76,18 @@ class Steps:
 
 
 class IntrinsicRewardCallback(BaseCallback):
-    """Adds `eta` × bonus to the rewards of every rollout, before the policy learns from it.
+    """Adds eta · bonus to the rewards of every rollout, before the policy is trained on it.
 
-    `eta` is a number or a function of the environment steps taken; each rollout has one
-    value, that at its end. With a eta of 0 training is as without the callback, bit for
-    bit, while the method still learns.
+    `eta` is a number or a function of the environment steps so far; a rollout has one value, that
+    at its end. With eta = 0 training is bit for bit as without the callback, while the method is
+    still trained.
 
-    With `intrinsic_only` the bonus replaces the environment's reward. What SB3 adds where the time
-    ran out, γ·V of the last observation, stays: it is not reward, but the value of what would have
-    followed.
+    With `intrinsic_only` the bonus replaces the environment's reward. The bootstrap value that SB3
+    adds at a time-out, γ·V of the last observation, is kept: it is not a reward.
 
     Logs `intrinsic/bonus_mean`, `intrinsic/bonus_std`, `intrinsic/eta`, `intrinsic/share`
-    (Σ|c·bonus| / (Σ|c·bonus| + Σ|r|), r the environment's reward as the policy gets it) and the
-    method's scalars.
+    (Σ|η·bonus| / (Σ|η·bonus| + Σ|r|), where r is the environment's reward as the policy sees it)
+    and the scalars of the method.
     """
 
     def __init__(
@@ -101,21 +103,23 @@ class IntrinsicRewardCallback(BaseCallback):
         self.intrinsic_only = intrinsic_only
 
     def save(self, path: str | Path) -> None:
-        """Write all that the method has learnt as safetensors, the plain values as JSON in it."""
+        """Write the state of the method as safetensors, with plain values as JSON in the header."""
         method = self.method
         encoded = encode(dict(method.state_dict()))
         kept = {"version": VERSION, "method": type(method).__name__, "state": encoded.skeleton}
-        # One entry: of several the order is left to chance, and equal states should be equal files.
+        # One entry: the order of several is random, and equal states should give equal files.
         metadata = {FORMAT: json.dumps(kept, allow_nan=False)}
         write_durably(Path(path), serialize(encoded.tensors, metadata))
 
     def load(self, path: str | Path) -> None:
-        """Give the method the state that `save` wrote; ValueError if it is not one of its kind."""
+        """Load the state that `save` wrote into the method; UserError if it does not fit."""
         method = self.method
         try:
             with safe_open(path, framework="pt") as file:
                 metadata = file.metadata() or {}
                 tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
+        except FileNotFoundError:
+            raise UserError(f"there is no file {path}") from None
         except SafetensorError as error:
             raise UserError(f"{path} is damaged or not a safetensors file: {error}") from None
         kept = json.loads(metadata.get(FORMAT, "{}"))
@@ -128,7 +132,7 @@ class IntrinsicRewardCallback(BaseCallback):
             method.load_state_dict(decode(kept["state"], tensors))
         except RuntimeError as error:
             raise UserError(
-                f"{path} is of an {name} with other spaces or another config: "
+                f"{path} is the state of {name} with other spaces or another config: "
                 "build the method as it was when it was saved"
             ) from error
 
@@ -140,22 +144,24 @@ class IntrinsicRewardCallback(BaseCallback):
         name = type(self.model).__name__
         if not isinstance(self.model, OnPolicyAlgorithm):
             raise UserError(
-                f"IntrinsicRewardCallback serves {SERVED}; {name}, which keeps rewards in a replay "
-                "buffer, is not supported yet"
+                f"IntrinsicRewardCallback supports {SUPPORTED}; {name}, which has a replay buffer, "
+                "is not supported yet"
             )
         eta_at(self.eta, self.model.num_timesteps)
         self._normalize = _normalizer_of_observations(self.model)
-        self._space = _observation_space(self.model, self._normalize)
-        source = "model.observation_space"
-        if self._normalize is not None:
+        if self._normalize is None:
+            space, source = self.model.observation_space, "model.observation_space"
+        else:
+            space = self._normalize.venv.observation_space
             source = "the observation_space of the environment inside VecNormalize"
+        self._space = require_box(space)
         _require_fit(self.method, self._space, self.model.action_space, source)
 
     def _on_training_start(self) -> None:
         if self.parent is not None:
             raise UserError(
-                f"IntrinsicRewardCallback must see every step: give it to learn, beside "
-                f"{type(self.parent).__name__} and not inside it"
+                "IntrinsicRewardCallback must see every step: pass it to learn in a list with "
+                f"{type(self.parent).__name__}, not inside it"
             )
         if self._normalize is not None:
             _keep_raw_ends(self._normalize.venv)
@@ -173,13 +179,13 @@ class IntrinsicRewardCallback(BaseCallback):
             info = now["infos"][env]
             end = info.get("terminal_observation" if self._normalize is None else RAW_END)
             if end is None:
-                raise RuntimeError(
+                raise UserError(
                     "the environment ended an episode without `terminal_observation` in its info: "
                     "use a vector environment of Stable-Baselines3"
                 )
             steps.ends[len(steps.actions), int(env)] = np.asarray(end, self._space.dtype)
         steps.observations.append(self._raw(now["new_obs"]))
-        # MaskablePPO, for discrete actions only, has nothing to clip.
+        # MaskablePPO has discrete actions only, which are not clipped.
         steps.actions.append(np.array(now.get("clipped_actions", now["actions"])))
         steps.rewards.append(np.array(now["rewards"], np.float32))
         return True
@@ -212,14 +218,14 @@ class IntrinsicRewardCallback(BaseCallback):
             self.logger.record(name, value)
 
     def _raw(self, obs: Any) -> Array:
-        """[env, *observation]: a copy of the newest observation, as it was before VecNormalize."""
+        """[env, *observation]: a copy of the newest observation, as before VecNormalize."""
         raw = obs if self._normalize is None else self._normalize.old_obs
         return np.array(raw, self._space.dtype)
 
     def _last_values(self) -> torch.Tensor:
-        """[env]: V of the observation after the rollout, as SB3 used it for the advantages.
+        """V of the observation after the rollout, [env], as SB3 used it for the advantages.
 
-        Computed again, as sb3-contrib's own loops do not hand it to callbacks.
+        Computed again, because the loops of sb3-contrib do not pass it to callbacks.
         """
         now, buffer, policy = self.locals, self._algorithm.rollout_buffer, self._algorithm.policy
         inputs: list[Any] = [obs_as_tensor(now["new_obs"], policy.device)]
@@ -233,15 +239,15 @@ class IntrinsicRewardCallback(BaseCallback):
         last = buffer.rewards[-1] + buffer.gamma * following - buffer.values[-1]
         scale = 1 + np.abs(following).max()
         if np.abs(last - buffer.advantages[-1]).max() > 1e-3 * scale:
-            raise RuntimeError(
+            raise UserError(
                 f"the advantages of {type(self.model).__name__} cannot be computed again from its "
-                f"rollout buffer: use {SERVED}"
+                f"rollout buffer: use {SUPPORTED}"
             )
         return values
 
 
 def _normalizer_of_observations(model: OnPolicyAlgorithm) -> VecNormalize | None:
-    """The wrapper whose input is the raw observation; None if the policy sees it raw."""
+    """The VecNormalize that normalises observations, or None."""
     found, env = [], model.get_env()
     while isinstance(env, VecEnvWrapper):
         if isinstance(env, VecNormalize) and env.norm_obs:
@@ -250,56 +256,49 @@ def _normalizer_of_observations(model: OnPolicyAlgorithm) -> VecNormalize | None
     if not found:
         return None
     if len(found) > 1:
-        raise UserError("observations pass two VecNormalize: give norm_obs=False to one of them")
+        raise UserError(
+            "two VecNormalize normalise observations: set norm_obs=False in one of them"
+        )
     (normalize,) = found
     if normalize.observation_space != model.observation_space:
         raise UserError(
-            "the observations of VecNormalize are changed by a wrapper around it, so that there is "
-            "no raw form of what the policy sees: put VecNormalize outermost"
+            "a wrapper around VecNormalize changes its observations, so that they have no raw "
+            "form: make VecNormalize the outermost wrapper"
         )
     return normalize
 
 
-def _observation_space(model: OnPolicyAlgorithm, normalize: VecNormalize | None) -> Box:
-    """The space of what the method gets."""
-    space = model.observation_space if normalize is None else normalize.venv.observation_space
-    if not isinstance(space, Box):
-        raise UserError(f"observations must be a Box (vectors, or uint8 images), got {space}")
-    return space
-
-
 def _require_fit(method: IntrinsicReward, observations: Box, actions: Space, source: str) -> None:
-    """ValueError unless the method can score these spaces; `source` has the first."""
+    """UserError unless the method can score these spaces; `source` names the first."""
+    actions = require_actions(actions)
     if isinstance(actions, Discrete):
-        # SB3 counts actions from 0, whatever the space says.
+        # In SB3 discrete actions start at 0, whatever the space says.
         action = np.array([0, actions.n - 1])
-    elif isinstance(actions, Box):
-        action = np.zeros((2, *actions.shape), actions.dtype)
     else:
-        raise UserError(f"actions must be a Box or Discrete space, got {actions}")
-    misfit = ValueError(
+        action = np.zeros((2, *actions.shape), actions.dtype)
+    misfit = UserError(
         f"{type(method).__name__} was not built for these observations, {observations}, and "
         f"actions, {actions}: build it from {source} and model.action_space"
     )
-    # Around images VecNormalize shows a space of floats; a method for those would take the bytes
-    # of the raw ones for a vector, and say nothing.
+    # Around images, VecNormalize has a space of floats; a method for that space would read the raw
+    # images as vectors, without an error.
     if reads_as_vectors(method, observations):
         raise misfit
     obs = np.zeros((2, *observations.shape), observations.dtype)
     try:
-        method.reward(Transitions(obs, action, obs, np.zeros(2, np.int64)))
+        method.reward(Transitions(obs, action, obs, np.zeros(2, np.int64), np.zeros(2, bool)))
     except Exception as error:
         raise misfit from error
 
 
 def _keep_raw_ends(venv: VecEnv) -> None:
-    """From now on the infos of `venv` say under RAW_END how an episode ended.
+    """Make `venv` store the raw last observation of episodes in its infos, as RAW_END.
 
-    The VecNormalize around it overwrites `terminal_observation`, and what it clips is lost. The
-    method is replaced on the object because a wrapper between the two would be one more than
-    SB3's evaluation environments have, and EvalCallback does not accept that.
+    VecNormalize overwrites `terminal_observation`, and its clipping loses information. The method
+    of the object is replaced, because EvalCallback does not accept a further wrapper that its
+    evaluation environment does not have.
     """
-    if "step_wait" in vars(venv):  # from a training that was interrupted
+    if "step_wait" in vars(venv):  # from an interrupted training
         return
     step_wait = venv.step_wait
 

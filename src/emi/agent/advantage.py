@@ -1,8 +1,8 @@
-"""Returns and advantages on the [time, env] grid, with the three ways a trace can end.
+"""Returns and advantages on the [time, env] grid, with the three ways an episode can stop.
 
-Terminated: nothing follows, the value after the step is 0. Timed out: 0 as in the paper, or
-bootstrapped from the true last observation. Cut because the batch is full: always bootstrapped.
-No trace crosses any of them.
+Terminated: the value after the step is 0. Timed out: 0 as in the paper, or bootstrapped from the
+true last observation. Cut because the batch is full: always bootstrapped. No trace crosses any of
+them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def successor_values(
     *,
     bootstrap_timeouts: bool,
 ) -> FloatArray:
-    """V(s') on the grid [time, env] from V(s); predicted anew only where s' begins no step."""
+    """V(s') on the grid [time, env] from V(s); predicted only where no step starts at s'."""
     after = np.zeros_like(value)
     after[:-1] = value[1:]
     after[rollout.ended] = 0.0
@@ -49,7 +49,7 @@ def gae(
 ) -> FloatArray:
     """Generalised advantage estimates, [time, env].
 
-    δₜ = rₜ + γ V(sₜ₊₁) − V(sₜ),   Aₜ = δₜ + γλ Aₜ₊₁, where the chain is cut at every `ended` step.
+    δₜ = rₜ + γ V(sₜ₊₁) − V(sₜ),   Aₜ = δₜ + γλ Aₜ₊₁, cut at every `ended` step.
     With λ = 1, A = discounted return − V(s).
     """
     delta = reward + discount * next_value - value
@@ -63,7 +63,7 @@ def gae(
 
 
 def standardise(advantage: FloatArray) -> FloatArray:
-    """[n] to mean 0 and std 1; zeros where the advantages do not differ beyond rounding."""
+    """[n] to mean 0 and standard deviation 1; zeros if the advantages differ by rounding only."""
     centred = advantage - advantage.mean()
     if np.abs(centred).max() <= 1e-12 * np.abs(advantage).max():
         return np.zeros_like(advantage)

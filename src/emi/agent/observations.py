@@ -1,4 +1,4 @@
-"""What a rollout keeps of its observations: rows of an array, or the frames of stacks, once."""
+"""Storage of the observations of a rollout: rows of an array, or each frame of stacks once."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from emi.spaces import is_image
 
 
 class Keeper(Protocol):
-    """Takes observations row by row; `pool` gives them back."""
+    """Stores observations row by row; `pool` returns them."""
 
     def put(self, rows: IntArray, obs: Array, before: IntArray | None) -> None:
-        """Observations [m, *observation] as the `rows` [m], which follow the rows `before` [m]."""
+        """Store [m, *observation] as `rows` [m], the successors of the rows `before` [m]."""
         ...
 
     def pool(self) -> Array | Stacks:
-        """Everything that was put, [rows, *observation]."""
+        """All observations, [rows, *observation]."""
         ...
 
 
 def make_keeper(space: gymnasium.Space, rows: int) -> Keeper:
-    """A keeper for about `rows` observations of `space`; it grows where more are put."""
+    """A keeper for about `rows` observations of `space`; it grows if there are more."""
     shape = space.shape or ()
     if is_image(space) and len(shape) == 3 and 1 < shape[0] <= shape[2]:
         return StackKeeper(shape, rows)
@@ -32,7 +32,7 @@ def make_keeper(space: gymnasium.Space, rows: int) -> Keeper:
 
 
 class ArrayKeeper:
-    """Every observation is a row of one array."""
+    """Stores every observation as a row of one array."""
 
     def __init__(self, shape: tuple[int, ...], dtype: np.dtype, rows: int) -> None:
         self._rows = np.empty((rows, *shape), dtype)
@@ -40,7 +40,7 @@ class ArrayKeeper:
 
     def put(self, rows: IntArray, obs: Array, before: IntArray | None) -> None:
         self._size = max(self._size, int(rows.max()) + 1)
-        self._rows = _room_for(self._rows, self._size)
+        self._rows = _resized(self._rows, self._size)
         self._rows[rows] = obs
 
     def pool(self) -> Array:
@@ -48,11 +48,11 @@ class ArrayKeeper:
 
 
 class StackKeeper:
-    """Observations [k, H, W] whose frames are kept once.
+    """Stores each frame of stacks [k, H, W] once.
 
-    A stack that goes on from the one before shares all of its frames but the newest: then one frame
-    is kept, else all k. Whether it does is seen from the pixels, so nothing is assumed about the
-    environment, and what comes back is exactly what was put.
+    A stack that continues the one before shares all frames but the newest, and only the newest is
+    stored; otherwise all k are. The pixels are compared, so that nothing is assumed about the
+    environment and exactly the given observations are returned.
     """
 
     def __init__(self, shape: tuple[int, ...], rows: int) -> None:
@@ -62,22 +62,22 @@ class StackKeeper:
 
     def put(self, rows: IntArray, obs: Array, before: IntArray | None) -> None:
         self._size = max(self._size, int(rows.max()) + 1)
-        self._index = _room_for(self._index, self._size)
-        goes_on = np.zeros(len(rows), bool)
+        self._index = _resized(self._index, self._size)
+        continues = np.zeros(len(rows), bool)
         if before is not None:
             shared = self._index[before, 1:]
-            goes_on = (self._frames[shared] == obs[:, :-1]).all(axis=(1, 2, 3))
-            self._index[rows[goes_on], :-1] = shared[goes_on]
-            self._index[rows[goes_on], -1] = self._keep(obs[goes_on, -1])
-        new = obs[~goes_on]
+            continues = (self._frames[shared] == obs[:, :-1]).all(axis=(1, 2, 3))
+            self._index[rows[continues], :-1] = shared[continues]
+            self._index[rows[continues], -1] = self._keep(obs[continues, -1])
+        new = obs[~continues]
         frames = self._keep(new.reshape(-1, *new.shape[2:]))
-        self._index[rows[~goes_on]] = frames.reshape(new.shape[:2])
+        self._index[rows[~continues]] = frames.reshape(new.shape[:2])
 
     def _keep(self, frames: Array) -> IntArray:
-        """Where [m, H, W] frames are from now on, [m]."""
+        """Store [m, H, W] frames; returns their indices, [m]."""
         places = np.arange(self._count, self._count + len(frames))
         self._count += len(frames)
-        self._frames = _room_for(self._frames, self._count)
+        self._frames = _resized(self._frames, self._count)
         self._frames[places] = frames
         return places
 
@@ -85,8 +85,8 @@ class StackKeeper:
         return Stacks(self._frames[: self._count], self._index[: self._size])
 
 
-def _room_for(array: Array, rows: int) -> Array:
-    """The array, or a copy half as large again when `rows` do not fit."""
+def _resized(array: Array, rows: int) -> Array:
+    """The array, or a copy of at least 1.5 times its size if `rows` do not fit."""
     if rows <= len(array):
         return array
     larger = np.empty((max(rows, len(array) * 3 // 2), *array.shape[1:]), array.dtype)

@@ -1,9 +1,9 @@
 """Stochastic policies: a network gives the parameters of a distribution over actions.
 
-A policy maps observations to one tensor of distribution parameters, `forward(obs) -> [n, P]`; the
-rest are pure functions of such tensors, which is all that TRPO needs. `fisher` is the Fisher
-information of the distribution in those parameters, applied to a tangent: together with the
-network's Jacobian J it makes the Gauss–Newton form JᵀFJ of the KL's Hessian.
+A policy maps observations to one tensor of distribution parameters, `forward(obs) -> [n, P]`. The
+other methods that TRPO needs are pure functions of such tensors. `fisher` multiplies a tangent by
+the Fisher information F of the distribution in these parameters. With the network's Jacobian J, the
+Hessian of the KL is JᵀFJ (Gauss–Newton).
 """
 
 from __future__ import annotations
@@ -11,95 +11,40 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 
 import gymnasium
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from emi.agent.numpy_policy import in_numpy
+from emi.agent.push_forward import push_forward
 from emi.batch import Array
-from emi.errors import UserError
-from emi.nets import Activation, Flat, linear, push_forward, trunk
+from emi.nets import Activation, linear, trunk
 from emi.settings import PositiveFloat, PositiveInt
-from emi.spaces import UnitRange, is_image
+from emi.spaces import UnitRange, require_actions
 
-MIN_LOG_STD = math.log(1e-6)  # floor of the authors' Gaussian policy
+MIN_LOG_STD = math.log(1e-6)  # lower bound in the authors' Gaussian policy
 
 
 @dataclass(frozen=True)
 class PolicyConfig:
+    """Settings of the policy."""
+
     hidden: tuple[PositiveInt, ...] = (64, 32)
     """hidden layers for vector observations (paper, supplementary table 1)"""
     activation: Activation = "tanh"
     """activation of the hidden layers for vector observations"""
     init_std: PositiveFloat = 1.0
-    """initial standard deviation of continuous actions, in units of the action range's half"""
-
-
-def _in_numpy(policy: GaussianPolicy | CategoricalPolicy) -> Callable[[Array], Array]:
-    """obs [n, ...] to the head's output in NumPy; valid until the weights change.
-
-    A step of ten environments is too little work for PyTorch's dispatcher to pay, so small nets
-    are evaluated in NumPy on the same weights.
-    """
-    if not policy.vector:
-        device = policy.head.weight.device
-
-        def through_torch(obs: Array) -> Array:
-            with torch.inference_mode():
-                images = torch.as_tensor(obs, device=device)
-                return policy.head(policy.trunk(images)).cpu().numpy()
-
-        return through_torch
-
-    layers: list[Callable[[Array], Array]] = []
-    for module in (*policy.trunk, policy.head):
-        match module:
-            case nn.Linear():
-                weight = module.weight.detach().cpu().numpy().T
-                bias = module.bias.detach().cpu().numpy()
-                layers.append(partial(_affine, weight, bias))
-            case nn.Tanh():
-                layers.append(np.tanh)
-            case nn.ReLU():
-                layers.append(partial(np.maximum, 0))
-            case nn.ELU(alpha=alpha):
-                layers.append(partial(_elu, alpha))
-            case nn.LeakyReLU(negative_slope=slope):
-                layers.append(partial(_leaky_relu, slope))
-            case Flat():  # below
-                pass
-            case _:
-                raise TypeError(f"nothing in NumPy is known for {module}")
-
-    def through_numpy(obs: Array) -> Array:
-        x = obs.reshape(len(obs), -1).astype(np.float32, copy=False)
-        for layer in layers:
-            x = layer(x)
-        return x
-
-    return through_numpy
-
-
-def _affine(weight: Array, bias: Array, x: Array) -> Array:
-    return x @ weight + bias
-
-
-def _elu(alpha: float, x: Array) -> Array:
-    return np.where(x > 0, x, alpha * np.expm1(np.minimum(x, 0)))
-
-
-def _leaky_relu(slope: float, x: Array) -> Array:
-    return np.where(x > 0, x, slope * x)
+    """initial standard deviation of continuous actions, in units of half the action range"""
 
 
 class GaussianPolicy(nn.Module):
-    """Independent normals with a state-dependent mean and a trained, state-independent std.
+    """Independent normals with a state-dependent mean and a state-independent standard deviation.
 
-    Actions are sampled in units in which the action space is [−1, 1] and may lie outside it; the
-    environment gets them rescaled and clipped, the likelihood is that of the unclipped sample.
-    Parameters are mean ⊕ log std: [n, 2A].
+    Actions are sampled in units in which the action space is [−1, 1], and may lie outside. The
+    environment receives them rescaled and clipped; the likelihood is that of the unclipped sample.
+    Parameters are mean ⊕ log σ, [n, 2A].
     """
 
     def __init__(
@@ -112,7 +57,6 @@ class GaussianPolicy(nn.Module):
         super().__init__()
         self.action_shape = action_space.shape
         self.size = math.prod(action_space.shape)
-        self.vector = not is_image(observation_space)
         self.trunk, width = trunk(observation_space, config.hidden, config.activation, generator)
         self.head = linear(width, self.size, generator)
         self.log_std = nn.Parameter(torch.full((self.size,), math.log(config.init_std)))
@@ -120,20 +64,20 @@ class GaussianPolicy(nn.Module):
         self._low, self._high = action_space.low, action_space.high
 
     def forward(self, obs: Tensor) -> Tensor:
-        return self._beside_std(self.head(self.trunk(obs)))
+        return self._with_std(self.head(self.trunk(obs)))
 
-    def _beside_std(self, mean: Tensor) -> Tensor:
+    def _with_std(self, mean: Tensor) -> Tensor:
         return torch.cat([mean, self.log_std.clamp(min=MIN_LOG_STD).expand_as(mean)], dim=1)
 
     def push_forward(self, obs: Tensor, change: Mapping[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-        """`forward`, and J v for the `change` v of the weights; [n, 2A] each."""
+        """`forward`, and J v for a `change` v of the weights; [n, 2A] each."""
         mean, tangent = push_forward([*self.trunk, self.head], obs, change)
         std_tangent = change[self.log_std] * (self.log_std >= MIN_LOG_STD)
-        return self._beside_std(mean), torch.cat([tangent, std_tangent.expand_as(tangent)], dim=1)
+        return self._with_std(mean), torch.cat([tangent, std_tangent.expand_as(tangent)], dim=1)
 
     def actor(self, rng: np.random.Generator) -> Callable[[Array], Array]:
         """obs [n, ...] to sampled actions [n, *action]; valid until the weights change."""
-        mean_of = _in_numpy(self)
+        mean_of = in_numpy(self.trunk, self.head)
         std = np.exp(np.maximum(self.log_std.detach().cpu().numpy(), MIN_LOG_STD))
 
         def act(obs: Array) -> Array:
@@ -145,13 +89,12 @@ class GaussianPolicy(nn.Module):
 
     def mode(self, obs: Array) -> Array:
         """The most likely action, [n, *action]."""
-        return _in_numpy(self)(obs).reshape(-1, *self.action_shape)
+        return in_numpy(self.trunk, self.head)(obs).reshape(-1, *self.action_shape)
 
     def to_env(self, action: Array) -> Array:
-        """From units of [−1, 1] to the environment's, clipped to its bounds."""
+        """From units of [−1, 1] to those of the environment, clipped to its bounds."""
         rescaled = self._unit.centre + self._unit.half * action
-        # Twice as fast as np.clip on the ten rows of a step. After the rescaling, whose rounding
-        # can lead out of the space.
+        # Twice as fast as np.clip on ten rows. After rescaling, whose rounding can leave the space.
         return np.minimum(np.maximum(rescaled, self._low), self._high)
 
     def log_prob(self, parameters: Tensor, action: Tensor) -> Tensor:
@@ -174,14 +117,14 @@ class GaussianPolicy(nn.Module):
         return (log_std + 0.5 * math.log(2 * math.pi * math.e)).sum(1)
 
     def fisher(self, parameters: Tensor, tangent: Tensor) -> Tensor:
-        """F = diag(1/σ², 2) in (mean, log std); [n, 2A] to [n, 2A]."""
+        """F = diag(1/σ², 2) in (mean, log σ); [n, 2A] to [n, 2A]."""
         _, log_std = parameters.chunk(2, dim=1)
         mean_tangent, log_std_tangent = tangent.chunk(2, dim=1)
         return torch.cat([mean_tangent * torch.exp(-2 * log_std), 2 * log_std_tangent], dim=1)
 
 
 class CategoricalPolicy(nn.Module):
-    """A softmax over `Discrete` actions. Parameters are logits: [n, A]."""
+    """A softmax over `Discrete` actions. Parameters are logits, [n, A]."""
 
     def __init__(
         self,
@@ -192,7 +135,6 @@ class CategoricalPolicy(nn.Module):
     ) -> None:
         super().__init__()
         self.start = int(action_space.start)
-        self.vector = not is_image(observation_space)
         self.trunk, width = trunk(observation_space, config.hidden, config.activation, generator)
         self.head = linear(width, int(action_space.n), generator)
 
@@ -200,12 +142,12 @@ class CategoricalPolicy(nn.Module):
         return self.head(self.trunk(obs))
 
     def push_forward(self, obs: Tensor, change: Mapping[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-        """`forward`, and J v for the `change` v of the weights; [n, A] each."""
+        """`forward`, and J v for a `change` v of the weights; [n, A] each."""
         return push_forward([*self.trunk, self.head], obs, change)
 
     def actor(self, rng: np.random.Generator) -> Callable[[Array], Array]:
         """obs [n, ...] to sampled actions [n]; valid until the weights change."""
-        logits_of = _in_numpy(self)
+        logits_of = in_numpy(self.trunk, self.head)
 
         def act(obs: Array) -> Array:
             logits = logits_of(obs)
@@ -216,9 +158,10 @@ class CategoricalPolicy(nn.Module):
 
     def mode(self, obs: Array) -> Array:
         """The most likely action, [n]."""
-        return np.argmax(_in_numpy(self)(obs), axis=1)
+        return np.argmax(in_numpy(self.trunk, self.head)(obs), axis=1)
 
     def to_env(self, action: Array) -> Array:
+        """From 0, 1, … to the values of the action space."""
         return action + self.start
 
     def log_prob(self, parameters: Tensor, action: Tensor) -> Tensor:
@@ -231,6 +174,7 @@ class CategoricalPolicy(nn.Module):
         return (old_log.exp() * (old_log - new_log)).sum(1)
 
     def entropy(self, parameters: Tensor) -> Tensor:
+        """Entropy per state, [n]."""
         log = parameters.log_softmax(1)
         return -(log.exp() * log).sum(1)
 
@@ -249,9 +193,8 @@ def make_policy(
     config: PolicyConfig,
     generator: torch.Generator,
 ) -> AnyPolicy:
-    match action_space:
-        case gymnasium.spaces.Box():
-            return GaussianPolicy(observation_space, action_space, config, generator)
-        case gymnasium.spaces.Discrete():
-            return CategoricalPolicy(observation_space, action_space, config, generator)
-    raise UserError(f"actions must be a Box or Discrete space, got {action_space}")
+    """The policy for these spaces; UserError if the action space is not supported."""
+    actions = require_actions(action_space)
+    if isinstance(actions, gymnasium.spaces.Discrete):
+        return CategoricalPolicy(observation_space, actions, config, generator)
+    return GaussianPolicy(observation_space, actions, config, generator)

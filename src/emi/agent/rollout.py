@@ -1,4 +1,4 @@
-"""Step a vector of environments with a policy and keep what happened, episode ends included."""
+"""Step a vector environment with a policy and store the transitions and episode ends."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from emi.spaces import autoreset_mode
 
 @dataclass(frozen=True)
 class Rollout:
-    """`steps` of `envs` environments: what one iteration learns from.
+    """The steps of all environments in one iteration.
 
-    Observations are stored once, in `pool`; `index` and `next_index` name the rows of s and s'.
-    A step is `valid` when it is a real transition: with Gymnasium's NEXT_STEP autoreset, the step
-    that only resets is not.
+    Observations are stored once, in `pool`; `index` and `next_index` are the rows of s and s'. A
+    step is `valid` if it is a transition: with Gymnasium's NEXT_STEP autoreset, a step that only
+    resets is not.
     """
 
     pool: Array | Stacks  # [rows, *observation]
     index: IntArray  # [time, env]
     next_index: IntArray  # [time, env]
-    action: Array  # [time, env, *action], as sampled: the likelihood is that of this value
+    action: Array  # [time, env, *action], as sampled, before rescaling and clipping
     reward: FloatArray  # [time, env], raw
     terminated: BoolArray  # [time, env]
     truncated: BoolArray  # [time, env]
-    clock: IntArray  # [time, env], steps since the episode began
+    clock: IntArray  # [time, env], steps since the start of the episode
     valid: BoolArray  # [time, env]
     episode_returns: FloatArray  # [finished episodes], raw
 
@@ -51,12 +51,12 @@ class Rollout:
 
     @property
     def ended(self) -> BoolArray:
-        """[time, env]: no trace and no transition goes beyond this step."""
+        """[time, env]: whether the episode ended with this step."""
         return self.terminated | self.truncated
 
     @property
     def steps(self) -> int:
-        """Number of real transitions."""
+        """Number of valid steps."""
         return int(self.valid.sum())
 
     def flat(self, grid: Array) -> Array:
@@ -64,7 +64,7 @@ class Rollout:
         return grid[self.valid]
 
     def grid(self, flat: Array) -> Array:
-        """[n] to [time, env], zero where a step is no transition: the inverse of `flat`."""
+        """[n] to [time, env], the inverse of `flat`; zero where a step is not valid."""
         out = np.zeros(self.valid.shape, flat.dtype)
         out[self.valid] = flat
         return out
@@ -74,23 +74,25 @@ class Rollout:
         return Rows(self.pool, self.flat(self.index))
 
     def transitions(self, to_env: Callable[[Array], Array]) -> Transitions:
-        """The valid steps as (s, a, s'), actions in the environment's units."""
+        """The valid steps as (s, a, s'), with actions in the units of the environment."""
         env_index = np.broadcast_to(np.arange(self.index.shape[1]), self.index.shape)
+        ended = self.ended
+        ended[-1] = True  # the next rollout starts from a reset
         return Transitions(
             obs=self.observations(),
             action=to_env(self.flat(self.action)),
             next_obs=Rows(self.pool, self.flat(self.next_index)),
             env_index=self.flat(env_index),
-            ended=self.flat(self.ended),
+            ended=self.flat(ended),
         )
 
 
 def collect(
     envs: VectorEnv, policy: AnyPolicy, steps: int, rng: np.random.Generator, seed: int
 ) -> Rollout:
-    """At least `steps` steps, starting from a reset seeded with `seed`.
+    """Collect at least `steps` steps, starting from a reset with `seed`.
 
-    Every environment takes the same number of steps; an episode still running at the end is cut.
+    Every environment takes the same number of steps; an unfinished episode is cut at the end.
     """
     mode = autoreset_mode(envs)
     num_envs = envs.num_envs
@@ -99,7 +101,7 @@ def collect(
     row_of = np.arange((length + 1) * num_envs).reshape(length + 1, num_envs)
     keeper = make_keeper(envs.single_observation_space, row_of.size)
     next_index = row_of[1:].copy()
-    spare = row_of.size  # the next row for a true successor that no later step will hold
+    spare = row_of.size  # the next row for a last observation of an episode
     actions: list[Array] = []
     reward = np.zeros((length, num_envs))
     terminated = np.zeros((length, num_envs), bool)
@@ -113,14 +115,14 @@ def collect(
     act = policy.actor(rng)
     obs, _ = envs.reset(seed=seed)
     for t in range(length):
-        check_finite("observation", obs)  # before the policy turns it into an action
+        check_finite("observation", obs)  # before the policy computes an action from it
         keeper.put(row_of[t], obs, row_of[t - 1] if t > 0 else None)
         clock[t] = age
         action = act(obs)
         obs, reward[t], terminated[t], truncated[t], info = envs.step(policy.to_env(action))
         actions.append(action)
         if mode is AutoresetMode.NEXT_STEP and t > 0:
-            # Environments that ended one step ago only reset in this one: no transition.
+            # Environments that ended in the last step only reset in this one: no transition.
             valid[t] = ~(valid[t - 1] & (terminated[t - 1] | truncated[t - 1]))
             reward[t, ~valid[t]] = 0.0
             terminated[t, ~valid[t]] = truncated[t, ~valid[t]] = False

@@ -2,9 +2,9 @@
 
 maximise  E[π_θ(a|s) / π_old(a|s) · A]   subject to   E[KL(π_old ‖ π_θ)] ≤ δ
 
-The step direction solves (H + damping·I) d = g by conjugate gradients, H being the Hessian of the
-KL at π_old; a backtracking line search then decides how far to go. Everything is a sum over slices
-of the batch, so that memory is bounded by a slice and the result does not depend on their number.
+The step direction d solves (H + damping·I) d = g by conjugate gradients, where H is the Hessian of
+the KL at π_old. A backtracking line search finds the step length. Every quantity is a sum over
+slices of the batch: memory is bounded by one slice, and the result does not depend on their number.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from emi.settings import Fraction, NotNegativeFloat, NotNegativeInt, PositiveFlo
 
 @dataclass(frozen=True)
 class TRPOConfig:
+    """Settings of the trust-region step."""
+
     max_kl: PositiveFloat = 0.01
     """δ, the largest mean KL of a step (paper, supplementary tables)"""
     cg_iterations: PositiveInt = 10
@@ -34,17 +36,17 @@ class TRPOConfig:
     damping: NotNegativeFloat = 1e-5
     """added to the diagonal of H (authors' code)"""
     backtrack_ratio: Fraction = 0.8
-    """each try is this much shorter (authors' code)"""
+    """factor of the step length between two tries (authors' code)"""
     max_backtracks: PositiveInt = 15
-    """number of tries before the step is given up (authors' code)"""
+    """number of tries before the step is rejected (authors' code)"""
     slices: NotNegativeInt = 0
-    """parts the batch is passed in; 0: as many as the memory of images asks for (authors: 16)"""
+    """slices of the batch; 0: as many as the size of the observations requires (authors: 16)"""
 
 
 class Slice(NamedTuple):
     """A part of the batch; `weight` is its share of the rows."""
 
-    obs: Rows  # [m, *observation], gathered at each pass: m images are held, not all of them
+    obs: Rows  # [m, *observation], gathered in each pass, so that only m images are in memory
     action: Tensor  # [m, *action]
     advantage: Tensor  # [m]
     old: Tensor  # [m, P], parameters of π_old
@@ -52,10 +54,13 @@ class Slice(NamedTuple):
 
 
 def states(part: Slice) -> Tensor:
+    """The observations of a slice, gathered."""
     return as_tensor(part.obs, part.action.device)
 
 
 class LineSearch(NamedTuple):
+    """The result of a line search."""
+
     theta: Tensor  # [parameters]
     accepted: bool
     tries: int
@@ -64,11 +69,13 @@ class LineSearch(NamedTuple):
 
 
 class StepReport(NamedTuple):
+    """What one trust-region step did."""
+
     kl: float
     entropy: float
     accepted: bool
     tries: int
-    surrogate: float  # gain of the accepted step in the surrogate objective
+    surrogate: float  # increase of the surrogate objective by the accepted step
 
 
 def flatten(tensors: Sequence[Tensor]) -> Tensor:
@@ -81,6 +88,8 @@ def unflatten(flat: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
 
 
 class Solution(NamedTuple):
+    """The result of conjugate gradients."""
+
     x: Tensor  # [parameters]
     residual: Tensor  # b − A x, so that A x needs no further product
 
@@ -108,10 +117,10 @@ def fisher_vector_product(
 ) -> Callable[[Tensor], Tensor]:
     """v ↦ (H + damping·I) v with H = E[JᵀFJ], exact, J being the network's Jacobian.
 
-    JᵀF(Jv) is a backward pass over the network's graph. The graph of a single slice is built once
-    and serves every product; there Jv comes from differentiating u ↦ Jᵀu, which is linear. Several
-    slices were asked for because their graphs do not fit together, so each is rebuilt and dropped,
-    and Jv is computed on the way.
+    JᵀF(Jv) is a backward pass over the graph of the network. With one slice, the graph is built
+    once for all products, and Jv is the derivative of u ↦ Jᵀu, which is linear. With several
+    slices, the graphs do not fit into memory together: each is rebuilt for every product, and Jv is
+    computed in the forward pass.
     """
     weights = list(policy.parameters())
 
@@ -158,7 +167,7 @@ def surrogate_gradient(policy: AnyPolicy, slices: Sequence[Slice]) -> tuple[floa
 
 
 def evaluate(policy: AnyPolicy, slices: Sequence[Slice], theta: Tensor) -> tuple[float, float]:
-    """Surrogate loss and mean KL of the policy with parameters θ; the policy stays as it is."""
+    """Surrogate loss and mean KL of the policy with parameters θ; the policy is not changed."""
     names = [name for name, _ in policy.named_parameters()]
     weights = dict(zip(names, unflatten(theta, list(policy.parameters())), strict=True))
     loss = kl = 0.0
@@ -179,7 +188,7 @@ def line_search(
 ) -> LineSearch:
     """The longest of the steps ratioᵏ · step that lowers the loss within the trust region.
 
-    Where none does, θ comes back untouched. NaN fails both comparisons and so is never accepted.
+    If there is none, θ is returned. NaN fails both comparisons and is never accepted.
     """
     for k in range(config.max_backtracks):
         candidate = theta + config.backtrack_ratio**k * step
@@ -194,7 +203,7 @@ def cut(
 ) -> list[Slice]:
     """The batch in `slices` nearly equal parts, with the parameters of π_old.
 
-    Left open, a slice has as many observations as networks read at once elsewhere.
+    With 0, a slice has at most `PIECE_ENTRIES` entries of observations.
     """
     parts = []
     n = len(action)
@@ -212,7 +221,7 @@ def cut(
 def trpo_step(
     policy: AnyPolicy, obs: Rows, action: Tensor, advantage: Tensor, config: TRPOConfig
 ) -> StepReport:
-    """One trust-region step on a batch [n, ...]; writes the weights once, if it is accepted."""
+    """One trust-region step on a batch [n, ...]; changes the weights only if it is accepted."""
     parts = cut(policy, obs, action, advantage, config.slices)
     entropy = sum(part.weight * policy.entropy(part.old).mean().item() for part in parts)
     loss, gradient = surrogate_gradient(policy, parts)
@@ -224,7 +233,7 @@ def trpo_step(
         product, -gradient, config.cg_iterations, config.cg_tolerance
     )
     curvature = direction.dot(-gradient - residual).item()  # dᵀ(H + damping·I)d
-    # Rounding can make the curvature negative; its root would poison every weight.
+    # Rounding can make the curvature negative; its square root would make every weight NaN.
     if not curvature > 0:
         return unchanged
     step = direction * (2 * config.max_kl / (curvature + 1e-8)) ** 0.5

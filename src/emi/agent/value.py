@@ -1,8 +1,8 @@
-"""Value functions: the baselines V(s) that advantages are measured against.
+"""Value functions V(s), the baselines of the advantages.
 
-Each predicts from observations and the episode's clock (`[n, ...]`, `[n]` → `[n]`) and is fitted to
-discounted returns after the advantages of a batch were taken, so that the baseline of an iteration
-is the one of the iteration before.
+Each predicts from observations and the time in the episode (`[n, ...]`, `[n]` → `[n]`). It is
+fitted to discounted returns after the advantages of a batch are computed, so that an iteration uses
+the baseline of the iteration before.
 """
 
 from __future__ import annotations
@@ -24,14 +24,16 @@ from emi.spaces import is_image
 
 @dataclass(frozen=True)
 class ValueConfig:
+    """Settings of the value function."""
+
     kind: Literal["linear", "network"] = "linear"
     """linear: least squares on features of the observation; network: an MLP, or convolutions"""
     hidden: tuple[PositiveInt, ...] = (32,)
     """hidden layers of the network for vector observations (paper, supplementary table 1)"""
     activation: Activation = "relu"
-    """activation of those layers"""
+    """activation of these layers"""
     ridge: NotNegativeFloat = 1e-5
-    """regulariser of the least squares (rllab's linear_feature_baseline)"""
+    """regularisation of the least squares (rllab's linear_feature_baseline)"""
     learning_rate: PositiveFloat = 1e-3
     """Adam step size of the network (authors' scripts)"""
     epochs: PositiveInt = 5
@@ -43,7 +45,7 @@ class ValueConfig:
 def features(obs: Tensor, clock: Tensor) -> Tensor:
     """[n, *observation], [n] to [n, 2D + 4]: clipped obs, its square, a cubic in time, and 1."""
     o = obs.reshape(len(obs), -1).to(torch.float64).clamp(-10, 10)
-    # In float32, which is enough; in float64 every committed run would have other last digits.
+    # In float32: float64 would change the last digits of every committed run.
     t = clock[:, None] / 100.0
     return torch.cat([o, o**2, t, t**2, t**3, torch.ones_like(t)], dim=1)
 
@@ -51,14 +53,14 @@ def features(obs: Tensor, clock: Tensor) -> Tensor:
 class LinearFeatureValue(nn.Module):
     """Ridge regression on `features`; predicts 0 before the first fit.
 
-    In PyTorch, because NumPy's BLAS takes threads of its own that fight with PyTorch's: the fit of
-    5,000 rows took 110 ms instead of 1.5.
+    In PyTorch, because the threads of NumPy's BLAS compete with PyTorch's: a fit of 5,000 rows took
+    110 ms instead of 1.5 ms.
     """
 
     def __init__(self, observation_space: gymnasium.Space, config: ValueConfig) -> None:
         super().__init__()
         if is_image(observation_space) or observation_space.shape is None:
-            raise UserError("the linear value function needs vectors; use value.kind=network")
+            raise UserError("the linear value function needs vectors: use value.kind=network")
         self.ridge = config.ridge
         size = 2 * int(np.prod(observation_space.shape)) + 4
         self.register_buffer("coefficients", torch.zeros(size, dtype=torch.float64))
@@ -75,7 +77,7 @@ class LinearFeatureValue(nn.Module):
         gram, moment = x.T @ x, x.T @ y
         identity = torch.eye(len(gram), dtype=torch.float64)
         ridge = self.ridge
-        # Escalate as rllab does: a batch with constant features can be singular at the first ridge.
+        # As rllab does: with constant features, the system can be singular at the first ridge.
         for _ in range(5):
             system = gram + ridge * identity
             solution = torch.linalg.lstsq(system, moment[:, None], driver="gelsd").solution[:, 0]
@@ -87,9 +89,9 @@ class LinearFeatureValue(nn.Module):
 
 
 class NetworkValue(nn.Module):
-    """An MLP (vectors) or the paper's convolutions (images), fitted by Adam on squared error.
+    """An MLP (vectors) or the paper's convolutions (images), fitted by Adam on squared errors.
 
-    Adam's moments live as long as the run; an incomplete last minibatch is skipped.
+    Adam's moments are kept over the whole run; an incomplete last minibatch is dropped.
     """
 
     def __init__(
@@ -149,12 +151,13 @@ def make_value(
     generator: torch.Generator,
     device: torch.device | str = "cpu",
 ) -> AnyValue:
+    """The value function that `config.kind` names."""
     if config.kind == "linear":
         return LinearFeatureValue(observation_space, config)
     return NetworkValue(observation_space, config, generator, device)
 
 
 def explained_variance(predicted: FloatArray, target: FloatArray) -> float:
-    """1 − Var(target − predicted) / Var(target); 0 where the target does not vary."""
+    """1 − Var(target − predicted) / Var(target); 0 if the target is constant."""
     variance = float(np.var(target))
     return 0.0 if variance == 0 else 1 - float(np.var(target - predicted)) / variance

@@ -1,4 +1,4 @@
-"""Actions as the vectors that networks read."""
+"""Actions as vectors for networks."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
-from emi.errors import UserError
-from emi.spaces import UnitRange
+from emi.spaces import UnitRange, require_actions
 
 
 class ActionVectors(nn.Module):
     """[n, *action] in the units of `space` to floats [n, `size`].
 
-    Continuous actions are brought to [−1, 1] by the bounds of the space and clipped there, without
-    bounds they pass as they are; discrete ones become one-hot.
+    Continuous actions are scaled to [−1, 1] by the bounds of the space and clipped; entries without
+    bounds are not changed. Discrete actions become one-hot vectors.
     """
 
     centre: Tensor
@@ -27,22 +26,19 @@ class ActionVectors(nn.Module):
 
     def __init__(self, space: gymnasium.Space) -> None:
         super().__init__()
+        space = require_actions(space)
         self.discrete = isinstance(space, gymnasium.spaces.Discrete)
         if isinstance(space, gymnasium.spaces.Discrete):
-            self.size = int(space.n)
-            self.start = int(space.start)
-        elif isinstance(space, gymnasium.spaces.Box):
-            self.size = math.prod(space.shape)
-            unit = UnitRange.of(space)
-            # `half` is the name of a method of modules.
-            for name, array in (
-                ("centre", unit.centre),
-                ("scale", np.where(unit.half > 0, unit.half, np.float32(1))),  # 0: always centre
-                ("limit", unit.limit),
-            ):
-                self.register_buffer(name, torch.from_numpy(array.reshape(-1)), persistent=False)
-        else:
-            raise UserError(f"actions must be a Box or Discrete space, got {space}")
+            self.size, self.start = int(space.n), int(space.start)
+            return
+        self.size, unit = math.prod(space.shape), UnitRange.of(space)
+        # Not `half`: modules have a method of that name.
+        for name, array in (
+            ("centre", unit.centre),
+            ("scale", np.where(unit.half > 0, unit.half, np.float32(1))),  # 0: one value
+            ("limit", unit.limit),
+        ):
+            self.register_buffer(name, torch.from_numpy(array.reshape(-1)), persistent=False)
 
     def forward(self, action: Tensor) -> Tensor:
         if self.discrete:

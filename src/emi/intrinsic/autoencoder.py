@@ -1,7 +1,7 @@
-"""Autoencoders with a nearly binary code, for AE-SimHash: similar observations, equal bits.
+"""Autoencoders with a nearly binary code, for AE-SimHash: similar observations have equal bits.
 
-The decoder sees the code through noise, so that only values near 0 and 1 get through, and a penalty
-asks for the same. Sources are named as in `emi.intrinsic.simhash`.
+Noise is added to the code before decoding, so that only values near 0 and 1 carry information; a
+penalty pushes the code in the same direction. Sources are named as in `emi.intrinsic.simhash`.
 """
 
 from __future__ import annotations
@@ -17,34 +17,35 @@ from torch.nn.utils import skip_init
 from emi.errors import UserError
 from emi.nets import Conv, Flat, Pixels, linear, mlp
 
-LEVELS = 64  # intensities that a pixel is quantised to (paper)
+LEVELS = 64  # levels that pixel intensities are quantised to (paper)
 SMOOTHING = 0.003  # added to each of the 64 entries of a one-hot target (authors' code)
 PADDINGS = (0, 1, 2)  # of the three 6×6 convolutions of stride 2: 52 → 24 → 11 → 5 (authors' code)
 
 
 def binary_penalty(b: Tensor) -> Tensor:
-    """1/K Σᵢ min(bᵢ², (1 − bᵢ)²), the paper's penalty without λ, mean over rows; [n, K]."""
+    """1/K Σᵢ min(bᵢ², (1 − bᵢ)²), the paper's penalty without λ; [n, K] to [], mean over rows."""
     return mse_loss(b, b.detach().round())  # min(b, 1 − b) is the distance to the nearer integer
 
 
 def quantise(pixels: Tensor) -> Tensor:
-    """Floats in [−1, 1], as `Pixels` gives them, to uint8 levels 0 … 63, four intensities each."""
+    """Floats in [−1, 1], as from `Pixels`, to uint8 levels 0 … 63 of four intensities each."""
     return (pixels + 1).mul_(127.5).round_().to(torch.uint8) // (256 // LEVELS)
 
 
 def pixel_nll(logits: Tensor, levels: Tensor) -> Tensor:
-    """−log p(s) per pixel, the mean over pixels and rows; [m, 64] and [m] levels, to [].
+    """−log p(s) per pixel, averaged over pixels and rows; [m, 64] and [m] levels to [].
 
-    The target is (one-hot + ε) / (1 + 64 ε), which is PyTorch's smoothing by 64 ε / (1 + 64 ε).
+    The target is (one-hot + ε) / (1 + 64 ε): PyTorch's label smoothing with 64 ε / (1 + 64 ε).
     """
     excess = LEVELS * SMOOTHING
     return cross_entropy(logits, levels.long(), label_smoothing=excess / (1 + excess))
 
 
 class ImageAutoencoder(nn.Module):
-    """Three convolutions, a hidden layer, the code, and the same backwards to 64 levels a pixel.
+    """Three convolutions, a hidden layer and the code; the decoder mirrors them.
 
-    Batch-norm and ReLU after each layer; batch-norm and a sigmoid make the code.
+    The decoder gives 64 logits per pixel. Each layer is followed by batch normalisation and ReLU,
+    the code by batch normalisation and a sigmoid.
     """
 
     def __init__(
@@ -76,7 +77,7 @@ class ImageAutoencoder(nn.Module):
             down += convolved(skip_init(nn.Conv2d, inputs, *layer, bias=False))
         up: list[nn.Module] = []
         for layer, small, large in zip(layers[::-1], sizes[:0:-1], sizes[-2::-1], strict=True):
-            # Where a stride left out the last rows, the way back has to add them.
+            # Where a stride skipped the last rows, the decoder must add them.
             missing = [
                 big - ((s - 1) * 2 + 6 - 2 * layer.padding)
                 for s, big in zip(small, large, strict=True)
@@ -106,11 +107,11 @@ class ImageAutoencoder(nn.Module):
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def rows(self, obs: Tensor) -> Tensor:
-        """What is learnt: [n, *observation] to the levels of the newest frame, [n, C, H, W]."""
+        """The training data: [n, *observation] to the levels of the newest frame, [n, C, H, W]."""
         return quantise(self.pixels(obs))
 
     def adapt(self, rows: Tensor) -> None:
-        """Levels need no scale of their own."""
+        """Do nothing: levels need no scale."""
 
     def encode(self, rows: Tensor) -> Tensor:
         """b: [n, C, H, W] levels to [n, K] in (0, 1)."""
@@ -118,7 +119,7 @@ class ImageAutoencoder(nn.Module):
         return self.encoder(floats.mul_(2 / (LEVELS - 1)).sub_(1))
 
     def loss(self, b: Tensor, rows: Tensor) -> Tensor:
-        """−log p(s | b) per pixel; [n, K] and [n, C, H, W], to []."""
+        """−log p(s | b) per pixel; [n, K] and [n, C, H, W] to []."""
         n = len(rows)
         logits = self.levels(self.decoder(b).permute(0, 2, 3, 1)).reshape(n, -1, LEVELS)
         target = rows.permute(0, 2, 3, 1).reshape(-1)
@@ -126,11 +127,11 @@ class ImageAutoencoder(nn.Module):
 
 
 class VectorAutoencoder(nn.Module):
-    """Dense layers, tanh; ours: the original has images only.
+    """Dense layers with tanh; ours: the original has images only.
 
-    As all pixels have one scale, so have all entries: 1 / their root mean square. Nothing is
-    centred: zero as the mean of the known would put every threshold of the code inside the known,
-    and the unknown into one of its cells.
+    All entries share one scale, 1 / their root mean square, as all pixels do. Nothing is centred:
+    with a mean of zero, every threshold of the code would lie inside the known states, and unknown
+    states would fall into one of their cells.
     """
 
     scale: Tensor  # []
@@ -144,11 +145,11 @@ class VectorAutoencoder(nn.Module):
         self.register_buffer("scale", torch.ones(()))
 
     def rows(self, obs: Tensor) -> Tensor:
-        """What is learnt: [n, *observation] to [n, D]."""
+        """The training data: [n, *observation] to [n, D]."""
         return self.flat(obs)
 
     def adapt(self, rows: Tensor) -> None:
-        """From now on, scale by the root mean square of [n, D]."""
+        """Set the scale to 1 / the root mean square of [n, D]."""
         rms = rows.to(torch.float64).square().mean().sqrt()
         self.scale.copy_(1 / rms.clamp(min=1e-6))
 
@@ -157,5 +158,5 @@ class VectorAutoencoder(nn.Module):
         return self.encoder(rows * self.scale)
 
     def loss(self, b: Tensor, rows: Tensor) -> Tensor:
-        """Squared error per scaled entry; [n, K] and [n, D], to []."""
+        """Squared error per scaled entry; [n, K] and [n, D] to []."""
         return mse_loss(self.decoder(b), rows * self.scale)

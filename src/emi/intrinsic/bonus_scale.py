@@ -1,4 +1,4 @@
-"""Division of a bonus by the running standard deviation of its discounted sum, as in RND."""
+"""Division of a bonus by the running standard deviation of its discounted sums, as in RND."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from emi.intrinsic.moments import RunningMoments
 def discounted_sums(
     bonus: FloatArray, env_index: IntArray, last: FloatArray, discount: float
 ) -> tuple[FloatArray, FloatArray]:
-    """R_t = γ R_{t−1} + r_t through the rows of each environment, across episode ends.
+    """R_t = γ R_{t−1} + r_t over the rows of each environment, across episode ends.
 
-    `bonus` and `env_index` [n], `last` [envs]: the R that each environment had reached, 0 for new
+    `bonus` and `env_index` are [n]; `last` [envs] is the last R of each environment, 0 for new
     ones. Returns R of every row, [n], and the new `last`, [envs] or longer.
     """
     sums = np.empty_like(bonus)
@@ -32,37 +32,37 @@ def discounted_sums(
 
 
 class BonusScale:
-    """The divisor of a bonus: the standard deviation of all R so far, the batch included.
+    """The divisor of a bonus: the standard deviation of all R so far, the current batch included.
 
-    The moments of R are `sums`, a module of the owner, which also stores `last` in its state.
+    `sums` holds the moments of R. It is a module of the method, which also stores `last`.
     """
 
     def __init__(self, sums: RunningMoments, discount: float) -> None:
         self.sums, self.discount = sums, discount
-        # R_0 = 0 counts as a value, so that a first batch of one row has a deviation: R_1 / 2.
+        # R_0 = 0 counts, so that a first batch of one row has a standard deviation, R_1 / 2.
         sums.update(torch.zeros(1))
-        self.last: FloatArray = np.zeros(1)  # [envs], the R that each environment has reached
+        self.last: FloatArray = np.zeros(1)  # [envs], the last R of each environment
 
     @property
     def value(self) -> float:
-        """The divisor of the batch that was absorbed last."""
+        """The divisor of the last batch."""
         return self.sums.variance.sqrt().item()
 
     def _discounted(self, bonus: Tensor, env_index: IntArray | None) -> tuple[Tensor, FloatArray]:
-        """R of each row as a tensor [n], and the last R of each environment."""
+        """R of each row, [n], and the last R of each environment."""
         stream = np.zeros(len(bonus), np.int64) if env_index is None else env_index
         rows = bonus.double().cpu().numpy()
         sums, last = discounted_sums(rows, stream, self.last, self.discount)
         return torch.from_numpy(sums).to(bonus.device), last
 
     def divide(self, bonus: Tensor, env_index: IntArray | None) -> Tensor:
-        """[n] bonuses divided by the scale, these rows included; nothing is stored."""
+        """Divide [n] bonuses by the scale, which includes them; nothing is stored."""
         sums, _ = self._discounted(bonus, env_index)
         scale = self.sums.with_rows(sums).variance.sqrt()
-        # The scale is 0 only if every bonus so far is 0, and then this one is 0 as well.
+        # The scale is 0 only if every bonus so far is 0, this one included.
         return bonus / scale.clamp(min=torch.finfo(bonus.dtype).tiny)
 
     def update(self, bonus: Tensor, env_index: IntArray | None) -> None:
-        """Absorb [n] bonuses as they were before the division."""
+        """Absorb [n] bonuses, as they were before the division."""
         sums, self.last = self._discounted(bonus, env_index)
         self.sums.update(sums)

@@ -1,8 +1,8 @@
-"""The contract of intrinsic rewards: what a method must have to work everywhere in emi.
+"""The contract of intrinsic rewards: what a method must define to work everywhere in emi.
 
 class MyMethod(IntrinsicReward):
     def __init__(self, observation_space, action_space, config=MyConfig(), seed=0): ...
-    def reward(self, batch): ...   # [n] bonuses, changes nothing
+    def reward(self, batch): ...   # returns bonuses [n], changes nothing
     def learn(self, batch): ...    # trains on the batch, returns scalars to log
 """
 
@@ -14,7 +14,7 @@ import inspect
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import gymnasium
 import torch
@@ -37,22 +37,22 @@ class IntrinsicReward(nn.Module, ABC):
     """
 
     learns_first: bool = False
-    """Is a batch scored by the model that was already trained on it?"""
+    """Whether a batch is scored after the model was trained on it."""
 
     @abstractmethod
     def reward(self, batch: Transitions) -> Tensor:
-        """Return finite bonuses [n]; pure: stores nothing, draws no random numbers."""
+        """Return finite bonuses [n]; stores nothing and draws no random numbers."""
 
     @abstractmethod
     def learn(self, batch: Transitions) -> dict[str, float]:
-        """Train on the batch; returns the scalars that the class documents."""
+        """Train on the batch; return the scalars that the class documents."""
 
     def score(self, batch: Transitions) -> tuple[Tensor, Finish]:
-        """Score a batch in the order that `learns_first` declares; [n] bonuses and `finish`.
+        """Score a batch in the order of `learns_first`; returns bonuses [n] and `finish`.
 
-        Calling `finish` trains on the batch, unless that was done already, and returns the scalars.
-        Nothing else depends on it before the next batch, so it may run in another thread. Override
-        this to share work between scoring and learning.
+        `finish` trains on the batch, unless that was done already, and returns the scalars. It must
+        be called once, before the next batch, and may run in another thread. Override this method
+        to share computation between scoring and learning.
         """
         if self.learns_first:
             scalars = self.learn(batch)
@@ -67,7 +67,7 @@ class IntrinsicReward(nn.Module, ABC):
 
 
 def score_and_learn(method: IntrinsicReward, batch: Transitions) -> tuple[Tensor, dict[str, float]]:
-    """Score a batch and train on it, in the method's order; returns [n] bonuses and scalars."""
+    """Score a batch and train on it, in the order of the method; returns [n] and scalars."""
     bonus, finish = method.score(batch)
     return bonus, finish()
 
@@ -77,7 +77,7 @@ Factory = Callable[..., IntrinsicReward]
 
 
 class Method(NamedTuple):
-    """A method that can be built: what builds it, and its default settings."""
+    """What builds a method, and its settings."""
 
     factory: Factory | None  # None: no bonus
     config: Any  # a frozen dataclass, or None if the method has no settings
@@ -117,15 +117,25 @@ def method_of(factory: Factory) -> Method:
     """The method that a class or function builds; its settings are the default of `config`."""
     if not callable(factory):
         raise UserError(f"a method must be a class or a function, got {factory!r}")
-    if inspect.isclass(factory) and not issubclass(factory, IntrinsicReward):
-        raise UserError(f"{factory.__name__} must be a subclass of emi.IntrinsicReward")
-    parameter = inspect.signature(factory).parameters.get("config")
+    name = getattr(factory, "__name__", str(factory))
+    if inspect.isclass(factory):
+        if not issubclass(factory, IntrinsicReward):
+            raise UserError(f"{name} must be a subclass of emi.IntrinsicReward")
+        if missing := sorted(factory.__abstractmethods__):
+            raise UserError(f"{name} must define {' and '.join(missing)}")
+    signature = inspect.signature(factory)
+    parameter = signature.parameters.get("config")
     config = None if parameter is None else parameter.default
-    if config is inspect.Parameter.empty or not (
-        config is None or dataclasses.is_dataclass(config)
-    ):
+    frozen = getattr(config, "__dataclass_params__", None)
+    if config is not None and (isinstance(config, type) or frozen is None or not frozen.frozen):
         raise UserError(
-            f"the config of {getattr(factory, '__name__', factory)} must default to a frozen "
-            "dataclass, as in config=MyConfig(), or to None"
+            f"the config of {name} must default to a frozen dataclass, as in config=MyConfig(), "
+            "or to None"
         )
-    return Method(factory, cast(Any, config))
+    try:
+        signature.bind(None, None, seed=0)
+    except TypeError as error:
+        raise UserError(
+            f"{name} must accept (observation_space, action_space, config=…, seed=…): {error}"
+        ) from None
+    return Method(factory, config)

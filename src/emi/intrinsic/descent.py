@@ -1,4 +1,4 @@
-"""Gradient descent as a part of a method: Adam, the generator, and their place in checkpoints."""
+"""Gradient descent as a part of a method: Adam and a random generator, both in its state."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ import torch
 from torch import Tensor, nn
 
 from emi.batch import IntArray
+from emi.intrinsic.gradients.adam import adam_step
 from emi.nets import load_optimizer
 
 
 class Descent(nn.Module):
-    """Adam over some parameters, and the generator that decides what it is fed.
+    """Adam over some parameters, and the generator that draws its minibatches.
 
-    A module without weights of its own, so that both travel in the method's `state_dict`.
+    A module without parameters, so that the states of both are in the method's `state_dict`.
     """
 
     def __init__(
@@ -26,47 +27,23 @@ class Descent(nn.Module):
     ) -> None:
         super().__init__()
         self.generator = generator
-        # The fused kernel does in one call what a step over thirty small tensors costs thirty for.
+        # One fused Adam call replaces thirty small ones.
         self.optimizer = torch.optim.Adam(parameters, lr=learning_rate, fused=True)
 
     def step(self, loss: Tensor) -> None:
+        """Compute the gradients of `loss` and step."""
         self.optimizer.zero_grad()
         loss.backward()
         self.optimizer.step()
 
     def update(self) -> None:
-        """One step by the gradients that are there: `optimizer.step()` without its preparations.
-
-        These take several times as long as the step itself if the parameters are few and small.
-        """
-        (group,) = self.optimizer.param_groups
-        state = [self.optimizer.state[p] for p in group["params"]]
-        if not all(state):  # the first step makes them
-            self.optimizer.step()
-            return
-        steps = [s["step"] for s in state]
-        torch._foreach_add_(steps, 1)
-        beta1, beta2 = group["betas"]
-        torch._fused_adam_(
-            group["params"],
-            [p.grad for p in group["params"]],
-            [s["exp_avg"] for s in state],
-            [s["exp_avg_sq"] for s in state],
-            [],
-            steps,
-            lr=group["lr"],
-            beta1=beta1,
-            beta2=beta2,
-            weight_decay=group["weight_decay"],
-            eps=group["eps"],
-            amsgrad=False,
-            maximize=False,
-        )
+        """Step by the gradients that are in `.grad`."""
+        adam_step(self.optimizer)
 
     def minibatches(self, n: int, size: int, epochs: int) -> Iterator[IntArray]:
-        """Rows of each minibatch: `epochs` shuffles of n, an incomplete last part left out.
+        """The rows of each minibatch: `epochs` permutations of n, in parts of `size`.
 
-        A batch smaller than a minibatch is one.
+        An incomplete last part is dropped. A batch smaller than `size` is one minibatch.
         """
         size = min(size, n)
         for _ in range(epochs):

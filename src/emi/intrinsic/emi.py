@@ -1,8 +1,8 @@
-"""EMI: pay for transitions that are not linear in a space where most of them are.
+"""EMI: reward transitions that a linear model of the dynamics does not explain.
 
-States and actions are embedded so that (φ(s), ψ(a)) tells φ(s') and (φ(s), φ(s')) tells ψ(a), by
-maximising mutual information without a decoder. In that space dynamics are made linear up to a
-sparse error S, φ(s') ≈ φ(s) + ψ(a) + S(s, a), and what remains unexplained is the bonus.
+States and actions are embedded so that (φ(s), ψ(a)) is informative of φ(s') and (φ(s), φ(s')) of
+ψ(a): mutual information is maximised, without a decoder. In the embedding, the dynamics are linear
+up to a sparse error, φ(s') ≈ φ(s) + ψ(a) + S(s, a). The prediction error is the bonus.
 
 Kim, Kim, Jeong, Levine, Song: EMI: Exploration with Mutual Information, ICML 2019.
 """
@@ -32,13 +32,13 @@ class EMIConfig:
     embedding_dim: PositiveInt = 2
     """d, the dimension of φ, ψ and S (paper, section 5.1)"""
     reward: Literal["prediction_error", "diversity"] = "prediction_error"
-    """what is paid: r_e of equation 8 (EMI), or r_d of supplementary section 2 (EMI-D)"""
+    """the bonus: r_e of equation 8 (EMI), or r_d of supplementary section 2 (EMI-D)"""
     lambda_error: NotNegativeFloat = 5.0
     """λ_error, weight of ‖S‖² (paper: 5 SparseHalfCheetah, 0.001 SwimmerGather, 100 images)"""
     lambda_info: NotNegativeFloat = 1.0
     """λ_info, weight of the information term (paper: 1 MuJoCo, 0.1 images)"""
     kl_target: Literal["none", "action", "state"] = "none"
-    """embeddings held near N(0, I) (paper, section 4.2: actions, for images)"""
+    """embeddings regularised towards N(0, I) (paper, section 4.2: of actions, for images)"""
     kl_weight: NotNegativeFloat = 0.0
     """weight of that KL (authors' scripts: 0.5 images, 0.1 EMI-D on MuJoCo; not in the paper)"""
     bandwidth: PositiveFloat = 5.0
@@ -50,13 +50,13 @@ class EMIConfig:
     state_hidden: tuple[PositiveInt, ...] = (64, 32)
     """hidden layers of φ, and of S before the action joins, for vectors (paper: as the policy)"""
     state_activation: Activation = "tanh"
-    """their activation (paper: as the policy, hence tanh; the authors' code has ReLU)"""
+    """activation of these layers (paper: as the policy, hence tanh; the authors' code has ReLU)"""
     action_hidden: PositiveInt = 64
     """hidden units of ψ, ReLU (paper)"""
     information_hidden: tuple[PositiveInt, ...] = (64, 64)
     """hidden layers of T_S and T_A, ReLU (paper)"""
     error_hidden: PositiveInt = 256
-    """units of S after the action has joined, ReLU (paper)"""
+    """units of S after the action is added, ReLU (paper)"""
     learning_rate: PositiveFloat = 1e-3
     """Adam step size (paper, supplementary section 1)"""
     epochs: PositiveInt = 3
@@ -76,11 +76,11 @@ class Losses(NamedTuple):
     bound_action: Tensor  # lower bound of I(φ, φ'; ψ) ≤ log 4
 
 
-KERNEL_ROWS = 32  # rows of the n × n kernel held at once: few enough to stay in the cache
+KERNEL_ROWS = 32  # rows of the n × n kernel computed at once: few enough for the cache
 
 
 class ErrorModel(nn.Module):
-    """S(s, a): the part of a transition that is not linear. The state's features ⊕ a → 256 → d."""
+    """S(s, a), the non-linear part of a transition: features of s ⊕ a → 256 → d."""
 
     def __init__(
         self, space: gymnasium.Space, action_size: int, config: EMIConfig, rng: torch.Generator
@@ -110,13 +110,13 @@ def crowding(phi: Tensor, reference: Tensor, bandwidth: float) -> Tensor:
     for start in range(0, len(a), KERNEL_ROWS):
         rows = a[start : start + KERNEL_ROWS]
         distance = torch.addmm(squares, rows, b.T, alpha=-2).add_(rows.square().sum(1, True))
-        # Rounding can leave a distance to oneself slightly negative.
+        # Rounding can make the distance of a state to itself slightly negative.
         out[start : start + KERNEL_ROWS] = distance.clamp_(min=0).neg_().exp_().mean(1)
     return out
 
 
 def diversity(phi: Tensor, phi_next: Tensor, bandwidth: float) -> Tensor:
-    """r_d = g(s) − g(s'), supplementary equation 1: paid for leaving the crowd; [n, d] to [n]."""
+    """r_d = g(s) − g(s'), supplementary equation 1: high where s' is less crowded; to [n]."""
     return crowding(phi, phi, bandwidth) - crowding(phi_next, phi, bandwidth)
 
 
@@ -125,9 +125,9 @@ class EMI(IntrinsicReward):
 
     Scalars of `learn`, means over its minibatches: `emi/loss_linear`, `emi/loss_error`,
     `emi/loss_info` (the terms of equation 7, unweighted), `emi/loss_kl`, `emi/bound_state` and
-    `emi/bound_action` (lower bounds of the two informations, at most log 4), `emi/state_norm`,
-    `emi/action_norm` and `emi/error_norm` (mean lengths of φ, ψ and S, as learnt, on the last
-    minibatch).
+    `emi/bound_action` (lower bounds of the two mutual informations, at most log 4). On the last
+    minibatch, after training: `emi/state_norm`, `emi/action_norm` and `emi/error_norm`, the mean
+    norms of φ, ψ and S.
     """
 
     def __init__(
@@ -139,7 +139,7 @@ class EMI(IntrinsicReward):
     ) -> None:
         super().__init__()
         self.config = config
-        # Prediction error is measured before the batch is learnt, diversity after (authors' code).
+        # Prediction error is taken before training on the batch, diversity after (authors' code).
         self.learns_first = config.reward == "diversity"
         rng, d = torch.Generator().manual_seed(seed), config.embedding_dim
         self.actions = ActionVectors(action_space)
@@ -166,7 +166,7 @@ class EMI(IntrinsicReward):
         return in_pieces(lambda a: self.psi(self.actions(a)), self.device, action)
 
     def error(self, obs: Batched, action: Batched) -> Tensor:
-        """S(s, a): [n, *observation], [n, *action] to [n, d]; zero without the error model."""
+        """S(s, a): [n, *observation], [n, *action] to [n, d]; zeros without the error model."""
         if not self.config.error_model:
             return torch.zeros(len(action), self.config.embedding_dim, device=self.device)
         return in_pieces(lambda s, a: self.S(s, self.actions(a)), self.device, obs, action)
@@ -209,9 +209,9 @@ class EMI(IntrinsicReward):
         }
 
     def losses(self, obs: Tensor, action: Tensor, next_obs: Tensor) -> Losses:
-        """The terms on one minibatch of m.
+        """The terms of the loss on one minibatch of m rows.
 
-        `action` is as `ActionVectors` gives it. The first half of the minibatch is the joint
+        `action` is the output of `ActionVectors`. The first half of the minibatch is the joint
         sample D; D_s and D_a take φ(s') and ψ(a) from the second half (supplementary section 3).
         """
         config, m = self.config, len(obs)

@@ -1,9 +1,9 @@
-"""EX2: pay for states that a classifier easily tells apart from all states seen before.
+"""EX2: reward states that a classifier distinguishes easily from past states.
 
-A discriminator D(x*, x) is asked whether x is the exemplar x* or a state from the past. Where the
-past is dense, even the exemplar itself looks like the past and D(x*, x*) is low; its odds are the
-density of the past, without a model that generates states. Noise in the codes that D compares,
-paid for in information, decides how near two states must be to be taken for one.
+A discriminator D(x*, x) estimates the probability that x is the exemplar x* and not a past state.
+Where past states are dense, even the exemplar looks like one of them and D(x*, x*) is low. Its odds
+give the density of past states at x*, without a generative model. D compares noisy codes of both
+states; a KL penalty on the codes decides how close two states must be to count as the same.
 
 Fu, Co-Reyes, Levine: EX2: Exploration with Exemplar Models for Deep Reinforcement Learning,
 NIPS 2017 (the amortised model: one discriminator for all exemplars).
@@ -12,10 +12,9 @@ NIPS 2017 (the amortised model: one discriminator for all exemplars).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import gymnasium
 import torch
@@ -27,10 +26,17 @@ from emi.errors import UserError
 from emi.intrinsic.actions import ActionVectors
 from emi.intrinsic.contract import IntrinsicReward
 from emi.intrinsic.descent import Descent
+from emi.intrinsic.gradients.ex2 import (
+    Discriminator,
+    Step,
+    backward,
+    compare,
+    encode,
+    layer_shapes,
+)
 from emi.intrinsic.pool import Pool
-from emi.nets import Conv, Flat, Pixels, convolutions
+from emi.nets import Conv, Pixels, convolutions, newest_entries
 from emi.settings import NotNegativeFloat, PositiveFloat, PositiveInt
-from emi.spaces import is_image, require_box
 
 Bonus = Literal["neg_log_density", "inverse_sqrt_density"]
 
@@ -40,7 +46,7 @@ class EX2Config:
     """Settings of `emi.EX2`."""
 
     bonus: Bonus = "neg_log_density"
-    """what is paid: −log p (original code, MuJoCo), or 1/√p (original code, Atari)"""
+    """the bonus: −log p (original code, MuJoCo), or 1/√p (original code, Atari)"""
     use_actions: bool = False
     """density of (s, a) instead of s, for vectors (original code: SparseHalfCheetah only)"""
     kl_weight: NotNegativeFloat = 0.1
@@ -52,99 +58,20 @@ class EX2Config:
     updates: PositiveInt = 2_000
     """gradient steps per batch (original code: 2000 SparseHalfCheetah; 1000 elsewhere)"""
     first_updates: PositiveInt = 5_000
-    """gradient steps on the first batch that is learnt (original code)"""
+    """gradient steps on the first batch with training (original code)"""
     minibatch: PositiveInt = 128
-    """exemplars per gradient step, and as many states of the past (original code)"""
+    """exemplars per gradient step, and as many past states (original code)"""
     replay_size: PositiveInt = 250_000
-    """states of the past, the newest (original code: 250k; SwimmerGather 500k, images 60k)"""
+    """past states kept, the newest (original code: 250k; SwimmerGather 500k, images 60k)"""
     min_replay: PositiveInt = 10_000
-    """of these needed to learn and to pay (original code: 10k; images 1k)"""
+    """past states needed before training and a bonus (original code: 10k; images 1k)"""
     learning_rate: PositiveFloat = 1e-4
     """Adam step size (original code)"""
 
 
 CONVOLUTIONS = (Conv(16, 4, 2, padding=3), Conv(8, 4, 2, padding=3))  # "full" padding
-STEPS = 64  # gradient steps whose rows and noise are drawn at once
-MAX_LOGIT = math.log((1 - 1e-5) / 1e-5)  # D is held in [1e-5, 1 − 1e-5]
-MINUS_ONE = torch.tensor(-1.0)
-
-
-class NewestFrame(nn.Module):
-    """uint8 images, with a stack of frames or without, to the newest frame [n, C, H, W], uint8."""
-
-    def __init__(self, space: Sequence[int]) -> None:
-        super().__init__()
-        self.pixels = Pixels(space, newest_frame=True)
-        self.shape = (self.pixels.channels, self.pixels.height, self.pixels.width)
-
-    def forward(self, obs: Tensor) -> Tensor:
-        return self.pixels.frames(obs).contiguous()
-
-
-class Dense(NamedTuple):
-    """k layers x W + b side by side, or their gradient."""
-
-    W: Tensor  # [k, inputs, outputs]
-    b: Tensor  # [k, 1, outputs]
-
-
-class Discriminator(NamedTuple):
-    """Views of one vector that holds all weights: Adam on one tensor is cheap.
-
-    The exemplar and the other state have an encoder each, k = 2. It ends in a branch for the mean
-    and one for log σ², hence k = 4: both means, then both log σ².
-    """
-
-    trunk: list[Dense]
-    branch: Dense
-    code: Dense
-    hidden: Dense
-    logit: Dense
-
-    @classmethod
-    def of(cls, vector: Tensor, shapes: Sequence[tuple[int, int, int]]) -> Discriminator:
-        parts = iter(vector.split([n for k, i, o in shapes for n in (k * i * o, k * o)]))
-        layers = [Dense(next(parts).view(k, i, o), next(parts).view(k, 1, o)) for k, i, o in shapes]
-        return cls(layers[:-4], *layers[-4:])
-
-
-def layer_shapes(sizes: Sequence[int], h: int, f: int) -> list[tuple[int, int, int]]:
-    """(k, inputs, outputs) of all layers; `sizes` are those of the trunk, its inputs first."""
-    trunk = [(2, *pair) for pair in pairwise(sizes)]
-    return [*trunk, (4, sizes[-1], h), (4, h, f), (1, 2 * f, h), (1, h, 1)]
-
-
-def tanh_layer(x: Tensor, layer: Dense) -> Tensor:
-    """tanh(x W + b), as 2 σ(2u) − 1: on many CPUs `sigmoid` is several times as fast as `tanh`."""
-    a = torch.baddbmm(layer.b, x, layer.W, beta=2, alpha=2).sigmoid_()
-    return torch.add(MINUS_ONE, a, alpha=2, out=a)
-
-
-class Encoded(NamedTuple):
-    """All activations of the encoders, and what they make."""
-
-    trunk: list[Tensor]  # [2, n, ·] each, the inputs first
-    fork: Tensor  # [4, n, ·], the last of these, once for each branch
-    branch: Tensor  # [4, n, h]
-    code: Tensor  # [2, 2, n, f]: μ of both, then log σ² of both
-
-
-def encode(D: Discriminator, x: Tensor) -> Encoded:
-    """[2, n, inputs] to the Gaussians of both codes."""
-    trunk = [x]
-    for layer in D.trunk:
-        trunk.append(tanh_layer(trunk[-1], layer))
-    fork = torch.cat([trunk[-1], trunk[-1]])
-    branch = tanh_layer(fork, D.branch)
-    code = torch.baddbmm(D.code.b, branch, D.code.W)
-    return Encoded(trunk, fork, branch, code.view(2, *x.shape[:2], -1))
-
-
-def compare(D: Discriminator, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Codes [2, n, f] to the same side by side, the hidden layer, and the logit of D; [1, n, ·]."""
-    z = torch.cat([z[:1], z[1:]], dim=2)
-    hidden = tanh_layer(z, D.hidden)
-    return z, hidden, torch.baddbmm(D.logit.b, hidden, D.logit.W)
+STEPS = 64  # gradient steps for which rows and noise are drawn together
+MAX_LOGIT = math.log((1 - 1e-5) / 1e-5)  # D is clipped to [1e-5, 1 − 1e-5]
 
 
 def exemplar_logit(D: Discriminator, x: Tensor) -> Tensor:
@@ -153,7 +80,7 @@ def exemplar_logit(D: Discriminator, x: Tensor) -> Tensor:
 
 
 def novelty(logit: Tensor, bonus: Bonus) -> Tensor:
-    """−log p or 1/√p, where p = (1 − D) / D is the density of the past at x; [n] to [n]."""
+    """−log p or 1/√p, where p = (1 − D) / D is the density of past states at x; [n] to [n]."""
     minus_log_p = logit.clamp(-MAX_LOGIT, MAX_LOGIT)
     match bonus:
         case "neg_log_density":
@@ -162,76 +89,13 @@ def novelty(logit: Tensor, bonus: Bonus) -> Tensor:
             return (minus_log_p / 2).exp()
 
 
-def backward_dense(grad: Dense, x: Tensor, d: Tensor) -> None:
-    """Write the gradient of layers with the inputs x, given that of their outputs, d."""
-    torch.bmm(x.mT, d, out=grad.W)
-    torch.sum(d, 1, keepdim=True, out=grad.b)
-
-
-def backward_tanh(d: Tensor, a: Tensor) -> Tensor:
-    """d (1 − a²), in place."""
-    return torch.ops.aten.tanh_backward.grad_input(d, a, grad_input=d)
-
-
-class Step(NamedTuple):
-    """What one gradient step saw, and the way on into what feeds the encoders."""
-
-    logit: Tensor  # [2B]
-    kl: Tensor  # [], mean over the pairs of KL(q(z|x) ‖ N(0, I)), summed over both codes
-    d_x: Tensor | None  # [2, 2B, inputs], if x requires a gradient
-
-
-def backward(
-    D: Discriminator, grad: Discriminator, x: Tensor, noise: Tensor, kl_weight: float
-) -> Step:
-    """Write the gradient of BCE + kl_weight · KL; by hand, autograd takes twice as long.
-
-    `x` [2, 2B, inputs]: the exemplars, twice, and beside them the same again, then the past.
-    `noise` [2, 2B, f].
-    """
-    n, weight = x.shape[1], kl_weight / x.shape[1]
-    trunk, fork, branch, code = encode(D, x)
-    mean, log_var = code.unbind()
-    std = (log_var / 2).exp_()
-    spread = std * noise
-    z, hidden, logit = compare(D, mean + spread)
-
-    d_logit = logit.sigmoid()
-    d_logit[:, : n // 2].sub_(1)
-    d_logit.div_(n)
-    backward_dense(grad.logit, hidden, d_logit)
-    d = backward_tanh(d_logit * D.logit.W.mT, hidden)
-    backward_dense(grad.hidden, z, d)
-    d_z = torch.bmm(d, D.hidden.W.mT).view(n, 2, -1).transpose(0, 1)
-
-    # z = μ + σ ε, hence ∂z/∂μ = 1 and ∂z/∂log σ² = ½ σ ε.
-    # KL = ½ Σ (μ² + σ² − log σ² − 1), hence ∂KL/∂μ = μ and ∂KL/∂log σ² = ½ (σ² − 1).
-    excess = std.square_().sub_(1)
-    d_code = torch.empty_like(code)
-    torch.add(d_z, mean, alpha=weight, out=d_code[0])
-    torch.addcmul(excess * (weight / 2), d_z, spread, value=0.5, out=d_code[1])
-    kl = excess.sub_(log_var).addcmul_(mean, mean).sum() / (2 * n)
-
-    d = d_code.view(4, n, -1)
-    backward_dense(grad.code, branch, d)
-    d = backward_tanh(torch.bmm(d, D.code.W.mT), branch)
-    backward_dense(grad.branch, fork, d)
-    d = torch.bmm(d, D.branch.W.mT).view(2, 2, n, -1).sum(0)
-    for k in reversed(range(len(D.trunk))):
-        backward_tanh(d, trunk[k + 1])
-        backward_dense(grad.trunk[k], trunk[k], d)
-        if k > 0 or x.requires_grad:
-            d = torch.bmm(d, D.trunk[k].W.mT)
-    return Step(logit.flatten(), kl, d if x.requires_grad else None)
-
-
 class EX2(IntrinsicReward):
-    """The discriminator, and the states of the past that it is taught to tell from new ones.
+    """The discriminator, and the past states that it is trained to distinguish from new ones.
 
     Scalars of `learn`, means over its gradient steps: `ex2/loss` (BCE + kl_weight · KL),
-    `ex2/bce`, `ex2/kl` and `ex2/accuracy` (share of pairs told right, with noise; one half is
-    chance); all are 0 as long as nothing is learnt. `ex2/replay`: states of the past that are
-    held, the batch included.
+    `ex2/bce`, `ex2/kl` and `ex2/accuracy` (share of pairs classified correctly, with noise; one
+    half is chance). They are 0 before the first training. `ex2/replay`: past states kept, the
+    batch included.
     """
 
     learns_first = True  # a batch is scored by the discriminator that was just trained on it
@@ -245,7 +109,6 @@ class EX2(IntrinsicReward):
         seed: int = 0,
     ) -> None:
         super().__init__()
-        box = require_box(observation_space)
         if config.min_replay > config.replay_size:
             raise UserError(
                 f"min_replay must be at most replay_size, {config.replay_size}, "
@@ -254,21 +117,16 @@ class EX2(IntrinsicReward):
         self.config = config
         rng, h = torch.Generator().manual_seed(seed), config.hidden
         self.actions = ActionVectors(action_space)
-        self.inputs: Flat | NewestFrame
-        if is_image(box):
+        self.entries, shape = newest_entries(observation_space)
+        nets: list[nn.Sequential] = []
+        if isinstance(self.entries, Pixels):
             if config.use_actions:
                 raise UserError("use_actions needs vector observations, got images")
-            self.inputs = NewestFrame(box.shape)
-            pixels = Pixels(self.inputs.shape)
-            nets, (width, _) = zip(
-                *(convolutions(pixels, CONVOLUTIONS, "relu", rng) for _ in range(2)), strict=True
-            )
-            sizes = [width]
+            both = [convolutions(Pixels(shape), CONVOLUTIONS, "relu", rng) for _ in range(2)]
+            nets, sizes = [net for net, _ in both], [both[0][1]]
         else:
-            self.inputs, nets = Flat(), ()
-            width = math.prod(box.shape)
-            sizes = [width + (self.actions.size if config.use_actions else 0), h, h]
-        self.convolutions = nn.ModuleList(nets)  # the encoders' first layers, for images
+            sizes = [shape[0] + (self.actions.size if config.use_actions else 0), h, h]
+        self.convolutions = nn.ModuleList(nets)  # the first layers of the encoders, for images
         self.shapes = layer_shapes(sizes, h, config.features)
         self.weights = nn.Parameter(torch.zeros(sum(k * (i + 1) * o for k, i, o in self.shapes)))
         with torch.no_grad():
@@ -280,11 +138,11 @@ class EX2(IntrinsicReward):
         self.descent = Descent(self.parameters(), config.learning_rate, rng)
 
     def rows(self, obs: Tensor, action: Tensor) -> Tensor:
-        """What is compared and kept: [n, inputs] floats, or newest frames [n, C, H, W], uint8."""
-        rows = self.inputs(obs)
-        if self.config.use_actions:
-            rows = torch.cat([rows, self.actions(action)], dim=1)
-        return rows
+        """What is compared and stored: floats [n, inputs], or newest frames [n, C, H, W], uint8."""
+        if isinstance(self.entries, Pixels):
+            return self.entries.frames(obs).contiguous()
+        rows = self.entries(obs)
+        return torch.cat([rows, self.actions(action)], dim=1) if self.config.use_actions else rows
 
     def logit(self, obs: Batched, action: Batched) -> Tensor:
         """Logit of D(x, x), without noise; [n, *observation], [n, *action] to [n]."""
@@ -298,7 +156,7 @@ class EX2(IntrinsicReward):
         return in_pieces(score, self.device, obs, action)
 
     def reward(self, batch: Transitions) -> Tensor:
-        """The novelty of s (and a) less its median over the batch; 0 until the past is known."""
+        """Novelty of s (and a) minus its median over the batch; 0 before `min_replay` states."""
         if len(self.pool) < self.config.min_replay:
             return torch.zeros(len(batch), device=self.device)
         bonus = novelty(self.logit(batch.obs, batch.action), self.config.bonus)
@@ -309,7 +167,7 @@ class EX2(IntrinsicReward):
         if len(self.pool) >= self.config.min_replay:
             bce, kl, accuracy = self._fit(batch)
             self.trained.fill_(True)
-        # Only now: what is called the past must be older than the batch.
+        # After training: past states must be older than the batch.
         for obs, action in pieces(batch.obs, batch.action, device=self.device):
             self.pool.add(self.rows(obs, action))
         return {
@@ -322,7 +180,7 @@ class EX2(IntrinsicReward):
 
     @torch.no_grad()
     def _fit(self, batch: Transitions) -> tuple[float, float, float]:
-        """The gradient steps of one batch; returns the means of BCE, KL and accuracy."""
+        """Train on one batch; returns the means of BCE, KL and accuracy."""
         config, logits, kls = self.config, [], []
         self.weights.grad = torch.zeros_like(self.weights)
         D = Discriminator.of(self.weights.detach(), self.shapes)
@@ -343,7 +201,7 @@ class EX2(IntrinsicReward):
     def _backward_images(
         self, D: Discriminator, grad: Discriminator, rows: Tensor, noise: Tensor
     ) -> Step:
-        """As `backward`, and on into the convolutions; an exemplar passes them once."""
+        """`backward` including the convolutions; an exemplar passes through them once."""
         first, second = self.convolutions
         with torch.enable_grad():
             exemplars = first(rows[0, : self.config.minibatch])
@@ -354,7 +212,7 @@ class EX2(IntrinsicReward):
         return step
 
     def _draws(self, batch: Transitions) -> Iterator[tuple[Tensor, Tensor]]:
-        """For each gradient step, rows as `backward` takes them, [2, 2B, ...], and the noise."""
+        """For each gradient step, the rows [2, 2B, ...] and the noise for `backward`."""
         config, rng = self.config, self.descent.generator
         left, B = config.updates if self.trained else config.first_updates, config.minibatch
         while left > 0:

@@ -1,7 +1,7 @@
-"""ICM: pay for transitions whose outcome is not foreseen, in features that know what actions do.
+"""ICM: reward transitions that are hard to predict, in features that actions influence.
 
-An inverse model reads the action off (φ(s), φ(s')), which teaches φ what the agent can affect. A
-forward model foresees φ(s') from φ(s) and the action; its error is the bonus.
+An inverse model predicts the action from (φ(s), φ(s')), which trains φ to represent what the agent
+can affect. A forward model predicts φ(s') from φ(s) and the action; its error is the bonus.
 
 Pathak, Agrawal, Efros, Darrell: Curiosity-driven Exploration by Self-supervised Prediction, ICML
 2017. Equation numbers are of that paper; "authors" is its code, pathak22/noreward-rl.
@@ -21,9 +21,8 @@ from emi.batch import Batched, Transitions, as_tensor, in_pieces
 from emi.intrinsic.actions import ActionVectors
 from emi.intrinsic.contract import IntrinsicReward
 from emi.intrinsic.descent import Descent
-from emi.nets import Conv, Pixels, convolutions, mlp, trunk
+from emi.nets import Conv, Pixels, convolutions, mlp, newest_entries, trunk
 from emi.settings import FractionOrZero, PositiveFloat, PositiveInt
-from emi.spaces import is_image
 
 CONVOLUTIONS = (Conv(32, 3, 2, padding=1),) * 4  # φ of images (paper, section 3; authors' code)
 UNITS = 256  # hidden units of f and of g, ReLU (paper, section 3; authors' code)
@@ -43,41 +42,41 @@ class ICMConfig:
     learning_rate: PositiveFloat = 1e-4
     """Adam step size (authors' code and Large-Scale Study; the paper says 1e-3)"""
     epochs: PositiveInt = 3
-    """passes over each batch (Large-Scale Study; the original learns online, each step once)"""
+    """passes over each batch (Large-Scale Study; the original trains online, once per step)"""
     minibatch: PositiveInt = 512
     """transitions per gradient step; an incomplete last one is dropped (ours: as EMI's)"""
 
 
 class Losses(NamedTuple):
-    """The terms of equation 7 on one minibatch, unweighted, and how often g names the action."""
+    """The terms of equation 7 on one minibatch, unweighted, and the accuracy of g."""
 
     inverse: Tensor  # L_I, mean over the batch
     forward: Tensor  # L_F, mean over the batch
-    accuracy: Tensor  # share of actions that g finds most likely; 0 for continuous ones
+    accuracy: Tensor  # share of actions that g ranks first; 0 for continuous actions
 
 
 def features(
     space: gymnasium.Space, config: ICMConfig, rng: torch.Generator
 ) -> tuple[nn.Sequential, int]:
     """φ: [n, *observation] to [n, width]; also returns the width."""
-    if is_image(space):
-        pixels = Pixels(space.shape, newest_frame=True)  # type: ignore[arg-type]
-        return convolutions(pixels, CONVOLUTIONS, "elu", rng)
+    entries, _ = newest_entries(space)
+    if isinstance(entries, Pixels):
+        return convolutions(entries, CONVOLUTIONS, "elu", rng)
     return trunk(space, config.hidden, "tanh", rng)
 
 
-def forward_error(foreseen: Tensor, phi_next: Tensor) -> Tensor:
-    """½‖f(φ(s), a) − φ(s')‖², equations 5 and 6 without η; [n, d] each, to [n]."""
-    return (foreseen - phi_next).square().sum(1) / 2
+def forward_error(predicted: Tensor, phi_next: Tensor) -> Tensor:
+    """½‖f(φ(s), a) − φ(s')‖², equations 5 and 6 without η; [n, d] each to [n]."""
+    return (predicted - phi_next).square().sum(1) / 2
 
 
 def squared_error(guess: Tensor, action: Tensor) -> Tensor:
-    """‖g(φ(s), φ(s')) − a‖², L_I of a continuous action; [n, size] each, to [n]."""
+    """‖g(φ(s), φ(s')) − a‖², L_I of a continuous action; [n, size] each to [n]."""
     return (guess - action).square().sum(1)
 
 
 def surprisal(logits: Tensor, action: Tensor) -> Tensor:
-    """−log p(a | φ(s), φ(s')), L_I of a discrete action; [n, size], one-hot [n, size], to [n]."""
+    """−log p(a | φ(s), φ(s')), L_I of a discrete action; [n, size] and one-hot [n, size] to [n]."""
     return cross_entropy(logits, action, reduction="none")
 
 
@@ -86,8 +85,8 @@ class ICM(IntrinsicReward):
 
     Scalars of `learn`: `icm/loss_inverse` and `icm/loss_forward` (the terms of equation 7,
     unweighted) and, for discrete actions, `icm/inverse_accuracy` (the share of actions that g
-    names), means over its minibatches, each before its step; `icm/feature_norm` (mean length of
-    φ(s), as learnt, on the last minibatch).
+    predicts), means over its minibatches, each before its step; `icm/feature_norm` (mean norm of
+    φ(s) on the last minibatch, after training).
     """
 
     def __init__(
@@ -112,8 +111,8 @@ class ICM(IntrinsicReward):
 
     def reward(self, batch: Transitions) -> Tensor:
         def surprise(obs: Tensor, action: Tensor, next_obs: Tensor) -> Tensor:
-            foreseen = self.f(torch.cat([self.phi(obs), self.actions(action)], 1))
-            return forward_error(foreseen, self.phi(next_obs))
+            predicted = self.f(torch.cat([self.phi(obs), self.actions(action)], 1))
+            return forward_error(predicted, self.phi(next_obs))
 
         return in_pieces(surprise, self.device, batch.obs, batch.action, batch.next_obs)
 
@@ -137,7 +136,7 @@ class ICM(IntrinsicReward):
         return scalars | ({"icm/inverse_accuracy": accuracy} if self.actions.discrete else {})
 
     def losses(self, obs: Tensor, action: Tensor, next_obs: Tensor) -> Losses:
-        """The terms on one minibatch; `action` is as `ActionVectors` gives it."""
+        """The terms of the loss on one minibatch; `action` is the output of `ActionVectors`."""
         phi, phi_next = self.phi(torch.cat([obs, next_obs])).split(len(obs))
 
         guess = self.g(torch.cat([phi, phi_next], 1))
@@ -156,7 +155,7 @@ class ICM(IntrinsicReward):
     def objective(self, losses: Losses) -> Tensor:
         """(1 − β) L_I + β L_F, equation 7 without the policy's term.
 
-        The authors' common factor of 10 is left out: Adam's steps do not depend on it.
+        The authors' factor of 10 on both terms is omitted: Adam's steps do not depend on it.
         """
         beta = self.config.beta
         return (1 - beta) * losses.inverse + beta * losses.forward

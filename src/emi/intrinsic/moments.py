@@ -1,4 +1,4 @@
-"""Running mean and variance, merged batch by batch."""
+"""Running mean and variance, updated batch by batch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True)
 class Moments:
-    """Count, mean and variance (over the count, not the count less one) of some rows; float64."""
+    """Count, mean and population variance of some rows; float64."""
 
     count: Tensor  # []
     mean: Tensor  # [...]
@@ -18,13 +18,13 @@ class Moments:
 
     @classmethod
     def of(cls, rows: Tensor) -> Moments:
-        """Of [n, ...]. One row has the variance 0, never NaN."""
+        """The moments of [n, ...]. The variance of one row is 0, not NaN."""
         rows = rows.to(torch.float64)
         count = torch.tensor(float(len(rows)), dtype=torch.float64, device=rows.device)
         return cls(count, rows.mean(0), rows.var(0, correction=0))
 
     def merge(self, other: Moments) -> Moments:
-        """The moments of both sets of rows together (Chan, Golub, LeVeque, 1979)."""
+        """The moments of the union of both sets of rows (Chan, Golub, LeVeque, 1979)."""
         count = self.count + other.count
         share = other.count / count
         delta = other.mean - self.mean
@@ -38,7 +38,7 @@ class Moments:
 
 
 class RunningMoments(nn.Module):
-    """Moments of all rows seen so far, as buffers of a method; before the first, count 0."""
+    """Moments of all rows seen so far, as buffers; the count is 0 before the first."""
 
     count: Tensor
     mean: Tensor
@@ -51,10 +51,10 @@ class RunningMoments(nn.Module):
         self.register_buffer("variance", torch.zeros(shape, dtype=torch.float64))
 
     def with_rows(self, rows: Tensor) -> Moments:
-        """What the moments would be with [n, *shape] more rows; nothing is stored."""
+        """The moments after [n, *shape] more rows; nothing is stored."""
         return Moments(self.count, self.mean, self.variance).merge(Moments.of(rows))
 
     def update(self, rows: Tensor) -> None:
-        """Take in [n, *shape] rows."""
+        """Absorb [n, *shape] rows."""
         moments = self.with_rows(rows)
         self.count, self.mean, self.variance = moments.count, moments.mean, moments.variance

@@ -1,4 +1,4 @@
-"""A method that reads observations in units of their standard deviation."""
+"""A method that reads normalised observations."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from emi.batch import Batched, Transitions, as_tensor
-from emi.intrinsic.contract import IntrinsicReward
+from emi.intrinsic.contract import Finish, IntrinsicReward
 from emi.intrinsic.moments import Moments, RunningMoments
 from emi.spaces import require_vectors
 
@@ -15,11 +15,11 @@ CONSTANT = 1e-8  # an entry with a smaller standard deviation is constant: centr
 
 
 class NormalizeObservation(IntrinsicReward):
-    """`method` on (s − mean) / standard deviation, entry by entry, over all states s seen so far.
+    """`method` on (s − mean) / standard deviation, per entry, over all states s seen so far.
 
-    For vectors whose entries differ in size: next to a position of 1, a speed of at most 0.07 is
-    nearly invisible to a network, and so to a bonus. RND normalises by itself. A batch is scored
-    with the moments of the batches learnt before it, the very first with its own.
+    Use it for vectors whose entries differ in scale: compared with a position of 1, a speed of at
+    most 0.07 has almost no effect on a network, and so on the bonus. RND normalises by itself. A
+    batch is scored with the moments of the batches before it, the first batch with its own.
 
     Scalars of `learn`: those of the method.
     """
@@ -28,15 +28,11 @@ class NormalizeObservation(IntrinsicReward):
         super().__init__()
         box = require_vectors(observation_space, "NormalizeObservation")
         self.method = method
+        self.learns_first = method.learns_first
         self.observed = RunningMoments(box.shape)
 
-    @property
-    def learns_first(self) -> bool:  # type: ignore[override]
-        """Does the method?"""
-        return self.method.learns_first
-
     def _normalized(self, batch: Transitions) -> Transitions:
-        """The batch as the method reads it."""
+        """The batch with normalised observations."""
         moments: Moments | RunningMoments = self.observed
         if self.observed.count == 0:
             moments = Moments.of(self._rows(batch.obs))
@@ -55,7 +51,7 @@ class NormalizeObservation(IntrinsicReward):
         )
 
     def _rows(self, rows: Batched) -> Tensor:
-        return as_tensor(rows, self.observed.mean.device).to(torch.float64)
+        return as_tensor(rows, self.device).to(torch.float64)
 
     def reward(self, batch: Transitions) -> Tensor:
         """The method's bonus [n]."""
@@ -65,3 +61,10 @@ class NormalizeObservation(IntrinsicReward):
         """Absorb the moments of the batch, then train the method."""
         self.observed.update(self._rows(batch.obs))
         return self.method.learn(self._normalized(batch))
+
+    def score(self, batch: Transitions) -> tuple[Tensor, Finish]:
+        """Score in the order of the method; a method that learns first uses its own `score`."""
+        if not self.learns_first:
+            return super().score(batch)
+        self.observed.update(self._rows(batch.obs))
+        return self.method.score(self._normalized(batch))

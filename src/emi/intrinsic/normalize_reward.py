@@ -17,8 +17,8 @@ from emi.intrinsic.moments import RunningMoments
 class NormalizeReward(IntrinsicReward):
     """`method` with its bonus divided by the running standard deviation of its discounted sums.
 
-    The sums run over time, one stream per environment, as in RND. Afterwards the coefficient η
-    states what share the bonus has, whatever its units were.
+    Each environment has its own sum over time, as in RND. The coefficient η then does not depend on
+    the units of the bonus.
 
     Scalars of `learn`: those of the method, and `normalize/scale`, the divisor.
     """
@@ -33,20 +33,20 @@ class NormalizeReward(IntrinsicReward):
 
     @property
     def learns_first(self) -> bool:  # type: ignore[override]
-        """Does the method?"""
+        """The order of the method."""
         return self.method.learns_first
 
     def reward(self, batch: Transitions) -> Tensor:
-        """The method's bonus [n], divided; this batch counts in the scale."""
+        """The method's bonus [n] divided by the scale, which includes this batch."""
         return self._scale.divide(self.method.reward(batch), batch.env_index)
 
     def learn(self, batch: Transitions) -> dict[str, float]:
-        """Train the method; the scale absorbs the bonuses of the batch as they are paid."""
+        """Train the method, and absorb the bonuses of the batch in the scale."""
         _, finish = self.score(batch)
         return finish()
 
     def score(self, batch: Transitions) -> tuple[Tensor, Finish]:
-        """The method's `score`, divided."""
+        """The method's `score`, with the bonus divided by the scale."""
         bonus, finish_method = self.method.score(batch)
 
         def finish() -> dict[str, float]:

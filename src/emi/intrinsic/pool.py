@@ -9,9 +9,10 @@ from torch import Tensor, nn
 
 
 class Pool(nn.Module):
-    """The last `capacity` rows, the oldest overwritten first; in main memory on every device.
+    """The last `capacity` rows; the oldest are overwritten first.
 
-    It grows with what it holds, so that a short run costs little, and is part of the state.
+    Rows are in main memory, whatever the device. Memory grows with the number of rows. The rows are
+    part of the state.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -19,20 +20,20 @@ class Pool(nn.Module):
         self.capacity = capacity
         self._rows: Tensor | None = None
         self._size = 0
-        self._next = 0  # the slot that the next row takes
+        self._next = 0  # the slot of the next row
 
     def __len__(self) -> int:
         return self._size
 
     @property
     def rows(self) -> Tensor:
-        """[size, ...]: what is held, in the order of the slots."""
+        """The stored rows, [size, ...], in the order of their slots."""
         if self._rows is None:
             raise ValueError("the pool is empty")
         return self._rows[: self._size]
 
     def add(self, rows: Tensor) -> None:
-        """Take in [n, ...] rows, the last ones if there are more than fit."""
+        """Add [n, ...] rows; only the last ones if more than `capacity`."""
         rows = rows[-self.capacity :].cpu()
         self._reserve(rows)
         assert self._rows is not None
@@ -42,7 +43,7 @@ class Pool(nn.Module):
         self._size = min(self._size + len(rows), self.capacity)
 
     def _reserve(self, rows: Tensor) -> None:
-        """Room for `rows`: at least twice what there was, so that growing costs little."""
+        """Allocate memory for `rows`: at least twice the old size, so that growing is cheap."""
         have = 0 if self._rows is None else len(self._rows)
         need = min(self._size + len(rows), self.capacity)
         if have >= need:
@@ -53,14 +54,14 @@ class Pool(nn.Module):
         self._rows = bigger
 
     def draw(self, n: int, generator: torch.Generator) -> Tensor:
-        """[n, ...] rows, each as likely as any other, with replacement."""
+        """Draw [n, ...] rows uniformly, with replacement."""
         return self.rows[torch.randint(self._size, (n,), generator=generator)]
 
     def get_extra_state(self) -> dict[str, Any]:
         return {"rows": None if self._rows is None else self.rows, "next": self._next}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
-        # A copy, or two pools would share their memory.
+        # A copy: otherwise two pools would share memory.
         self._rows = None if state["rows"] is None else state["rows"].clone()
         self._size = 0 if self._rows is None else len(self._rows)
         self._next = state["next"]

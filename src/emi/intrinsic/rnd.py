@@ -1,15 +1,15 @@
-"""RND: pay for observations on which a network has not yet learnt to copy a random one.
+"""RND: reward observations on which a network does not yet predict a random network.
 
-A target network is drawn once and never trained. A predictor learns to give the same output on
-every observation that is met; where it still errs, little like it has been seen. The answer is a
-fixed function of the observation, so noise in the dynamics is no lasting source of reward.
+The target network is drawn once and never trained. A predictor is trained to match its output on
+the observations seen so far; its error is large where few similar ones were seen. The target
+is a deterministic function of the observation, so that noise in the dynamics gives no lasting
+bonus.
 
 Burda, Edwards, Storkey, Klimov: Exploration by Random Network Distillation, ICLR 2019.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -25,9 +25,8 @@ from emi.intrinsic.bonus_scale import BonusScale
 from emi.intrinsic.contract import Finish, IntrinsicReward
 from emi.intrinsic.descent import Descent
 from emi.intrinsic.moments import Moments, RunningMoments
-from emi.nets import Conv, Flat, Pixels, convolutions, linear, mlp
+from emi.nets import Conv, Flat, Pixels, convolutions, linear, mlp, newest_entries
 from emi.settings import Fraction, PositiveFloat, PositiveInt
-from emi.spaces import is_image, require_box
 
 
 @dataclass(frozen=True)
@@ -39,29 +38,29 @@ class RNDConfig:
     hidden: tuple[PositiveInt, ...] = (128, 128)
     """layers in place of the convolutions, for vectors (ours: the original has images only)"""
     discount: Fraction = 0.99
-    """γ of the sum whose deviation divides the bonus (paper; authors' run_atari.py)"""
+    """γ of the sums whose standard deviation divides the bonus (paper; authors' run_atari.py)"""
     learning_rate: PositiveFloat = 1e-4
     """Adam step size (paper; authors' run_atari.py)"""
     epochs: PositiveInt = 4
     """passes over each batch (paper; authors' run_atari.py)"""
     minibatches: PositiveInt = 4
-    """parts of the batch in a pass, one gradient step each (paper; authors' run_atari.py)"""
+    """minibatches per pass, one gradient step each (paper; authors' run_atari.py)"""
 
 
 # 3×3×64 features of a frame of 52×52, 7×7×64 of the original's 84×84.
 CONVOLUTIONS = (Conv(32, 8, 4), Conv(64, 4, 2), Conv(64, 3, 1))
-CLIP = 5.0  # deviations (paper, authors' code)
-SMALLEST_DEVIATION = 1e-6  # an entry that has never moved is 0 until it does, and then ± CLIP
+CLIP = 5.0  # standard deviations (paper, authors' code)
+MIN_STD = 1e-6  # a constant entry is 0; when it first changes, it is ± CLIP
 
 
 def whiten(x: Tensor, moments: Moments | RunningMoments) -> Tensor:
-    """clip((x − μ) / σ, ±5), entry by entry; [n, *entries] to the same."""
-    sigma = moments.variance.sqrt().clamp(min=SMALLEST_DEVIATION)
+    """clip((x − μ) / σ, ±5) per entry; [n, *entries] to [n, *entries]."""
+    sigma = moments.variance.sqrt().clamp(min=MIN_STD)
     return (x - moments.mean.to(x.dtype)).div_(sigma.to(x.dtype)).clamp_(-CLIP, CLIP)
 
 
 def distillation_error(predicted: Tensor, target: Tensor) -> Tensor:
-    """‖f̂(s') − f(s')‖² / k, the mean over the k features; [n, k] each, to [n]."""
+    """‖f̂(s') − f(s')‖² / k, the mean over the k features; [n, k] each to [n]."""
     return (predicted - target).square().mean(1)
 
 
@@ -71,7 +70,7 @@ def encoder(
     hidden: Sequence[int],
     generator: torch.Generator,
 ) -> tuple[list[nn.Module], int]:
-    """Whitened entries [n, *shape] to features [n, width], layer by layer; and the width."""
+    """The layers from whitened entries [n, *shape] to features [n, width]; and the width."""
     if isinstance(entries, Pixels):
         net, width = convolutions(entries, CONVOLUTIONS, "leaky_relu", generator, init="orthogonal")
         return list(net)[1:], width  # whitening comes between the pixels and the convolutions
@@ -81,11 +80,11 @@ def encoder(
 
 
 class RND(IntrinsicReward):
-    """The random target f, the predictor f̂, and the moments of what they read and pay.
+    """The random target f, the predictor f̂, and the moments of observations and bonuses.
 
-    Actions are not read. Scalars of `learn`: `rnd/loss` (the predictor's error before each of its
-    steps, mean over them), `rnd/bonus_scale` (what the error was divided by to give the bonus of
-    this batch) and `rnd/clipped` (share of whitened entries at ± 5, with the new moments).
+    Actions are not used. Scalars of `learn`: `rnd/loss` (the predictor's error before each gradient
+    step, mean over the steps), `rnd/bonus_scale` (the divisor of the bonus of this batch) and
+    `rnd/clipped` (share of whitened entries at ± 5, with the new moments).
     """
 
     def __init__(
@@ -96,18 +95,9 @@ class RND(IntrinsicReward):
         seed: int = 0,
     ) -> None:
         super().__init__()
-        box = require_box(observation_space)
         self.config = config
         rng, k = torch.Generator().manual_seed(seed), config.features
-        shape: tuple[int, ...]
-        if is_image(box):
-            pixels = Pixels(box.shape, newest_frame=True)
-            self.entries: Pixels | Flat = pixels
-            shape = (pixels.channels, pixels.height, pixels.width)
-        else:
-            self.entries = Flat()
-            shape = (math.prod(box.shape),)
-
+        self.entries, shape = newest_entries(observation_space)
         layers, width = encoder(self.entries, shape, config.hidden, rng)
         self.target = nn.Sequential(*layers, linear(width, k, rng, init="orthogonal"))
         self.target.requires_grad_(False)
@@ -121,9 +111,9 @@ class RND(IntrinsicReward):
         self.descent = Descent(self.predictor.parameters(), config.learning_rate, rng)
 
     def error(self, obs: Batched) -> Tensor:
-        """The bonus before it is scaled: [n, *observation] to [n].
+        """The bonus before the division by its scale; [n, *observation] to [n].
 
-        While nothing has been learnt there are no moments: those of `obs` itself take their place.
+        Before the first training, observations are whitened by the moments of `obs` itself.
         """
         moments: Moments | RunningMoments = self.observed
         if self.observed.count == 0:
@@ -137,22 +127,22 @@ class RND(IntrinsicReward):
         return in_pieces(of, self.device, obs)
 
     def reward(self, batch: Transitions) -> Tensor:
-        """The error divided by the standard deviation of R, this batch included."""
+        """The error divided by the standard deviation of R, which includes this batch."""
         return self._scale.divide(self.error(batch.next_obs), batch.env_index)
 
     def learn(self, batch: Transitions) -> dict[str, float]:
         return self._learn(batch, self.error(batch.next_obs))
 
     def score(self, batch: Transitions) -> tuple[Tensor, Finish]:
-        """Scoring and learning need the same error of the same batch: it is computed once."""
+        """Compute the error once: scoring and learning both need it."""
         error = self.error(batch.next_obs)
         return self._scale.divide(error, batch.env_index), lambda: self._learn(batch, error)
 
     def _learn(self, batch: Transitions, error: Tensor) -> dict[str, float]:
-        """Train on the batch, whose `error` [n] is that of the predictor before.
+        """Train on the batch; `error` [n] is that of the predictor before training.
 
-        In the order of the original: the bonus uses the old moments of observations, the predictor
-        is trained with the new ones.
+        As in the original, the bonus uses the old moments of observations, and the predictor is
+        trained with the new ones.
         """
         self._scale.update(error, batch.env_index)
         for (part,) in pieces(batch.next_obs, device=self.device):

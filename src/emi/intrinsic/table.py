@@ -1,7 +1,7 @@
-"""The table of methods: one entry each, from which every list, factory and title is derived.
+"""The table of methods: lists, factories, titles and the order of reports are derived from it.
 
-It names classes instead of importing them: listing methods must not wait for PyTorch. The order is
-that of the paper's Table 1; EMI-D and plain SimHash follow and precede their relatives.
+Classes are named, not imported: listing methods must not wait for PyTorch. The order is that of
+Table 1 of the paper, with EMI-D and SimHash next to EMI and AE-SimHash.
 """
 
 from collections.abc import Mapping
@@ -13,8 +13,8 @@ from typing import Any
 class MethodEntry:
     """One exploration method.
 
-    The settings of a method are the default of its constructor's `config` argument, changed by
-    `settings`. `home` is None for the plain agent without a bonus.
+    The settings of a method are the default `config` of its constructor, changed by `settings`.
+    `home` is None for the agent without a bonus.
     """
 
     title: str
@@ -35,7 +35,7 @@ METHODS: dict[str, MethodEntry] = {
     ),
     "ex2": MethodEntry(
         "EX2",
-        "how easily a classifier tells a state from the past (Fu et al., 2017)",
+        "how easily a classifier distinguishes a state from past states (Fu et al., 2017)",
         "emi.intrinsic.ex2:EX2",
     ),
     "icm": MethodEntry(

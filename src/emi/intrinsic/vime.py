@@ -1,8 +1,8 @@
-"""VIME: pay for transitions that would teach a model of the world the most.
+"""VIME: reward transitions from which a model of the dynamics would learn the most.
 
-The model is a Bayesian network, a Gaussian over every weight, that predicts s' from (s, a). One
-gradient step on one transition would move the posterior; how far, as a KL divergence from the
-posterior before, is the information that the transition brings, and the bonus.
+The model is a Bayesian network, with a Gaussian over every weight, that predicts s' from (s, a).
+One gradient step on one transition would change the posterior. The KL divergence from the old
+posterior to the new one is the information gain of the transition, and the bonus.
 
 Houthooft, Chen, Duan, Schulman, De Turck, Abbeel: VIME: Variational Information Maximizing
 Exploration, NIPS 2016.
@@ -11,10 +11,9 @@ Exploration, NIPS 2016.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import gymnasium
 import torch
@@ -25,6 +24,7 @@ from emi.batch import Transitions, in_pieces
 from emi.intrinsic.actions import ActionVectors
 from emi.intrinsic.contract import Finish, IntrinsicReward
 from emi.intrinsic.descent import Descent
+from emi.intrinsic.gradients.vime import Pass, loss_gradient, matrices, passes
 from emi.intrinsic.moments import Moments
 from emi.intrinsic.pool import Pool
 from emi.nets import Flat
@@ -45,7 +45,7 @@ class VIMEConfig:
     samples: PositiveInt = 10
     """networks sampled per gradient step (authors' code)"""
     kl_batches: PositiveInt = 5
-    """the KL to the prior is divided by this in each step (authors' code, "hardcode")"""
+    """divisor of the KL to the prior in each step (authors' code, "hardcode")"""
     learning_rate: PositiveFloat = 1e-4
     """Adam step size (authors' scripts)"""
     updates: PositiveInt = 500
@@ -55,74 +55,21 @@ class VIMEConfig:
     replay_size: PositiveInt = 100_000
     """transitions kept (authors' HalfCheetah script; 1e6 SwimmerGather)"""
     min_replay: PositiveInt = 500
-    """the model is trained from this many on (authors' code)"""
+    """transitions needed before the model is trained (authors' code)"""
     step_size: NotNegativeFloat = 0.01
     """λ, the length of the imagined gradient step (authors' code)"""
     max_gain: PositiveFloat = 1000.0
-    """a gain is clipped to this, before the division (authors' code)"""
+    """upper clip of a gain, before the division (authors' code)"""
     median_window: PositiveInt = 10
-    """batches whose medians make the divisor, the current one included (authors' code)"""
+    """batches whose medians give the divisor, the current one included (authors' code)"""
 
 
-MIN_DIVISOR = 1e-12  # far below any median seen: only so that nothing is divided by 0
-
-
-class Pass(NamedTuple):
-    """One layer in a pass over n rows, with a = m + √v ε: L's gradient is read off it."""
-
-    x: Tensor  # [n, in + 1], what came in and a 1 for the bias
-    squares: Tensor  # [n, in + 1], x²
-    v: Tensor  # [n, out], variance of a: x² σ²
-    delta: Tensor  # [n, out], δ = ∂L/∂m
-    kappa: Tensor  # [n, out], κ = 2 ∂L/∂v = δ ε / √v
+MIN_DIVISOR = 1e-12  # far below any median observed; prevents a division by 0
 
 
 def rho_of(sigma: float) -> float:
     """ρ with softplus(ρ) = σ."""
     return sigma + math.log(-math.expm1(-sigma))
-
-
-def matrices(flat: Tensor, sizes: Sequence[int]) -> list[Tensor]:
-    """One number per weight, [P], as the layers' [in + 1, out], the biases last; views."""
-    shapes = [(i + 1, o) for i, o in pairwise(sizes)]
-    parts = flat.split([rows * columns for rows, columns in shapes])
-    return [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]
-
-
-def passes(
-    mu: list[Tensor],
-    variance: list[Tensor],
-    noise: Sequence[Tensor],
-    x: Tensor,
-    y: Tensor,
-    precision: float,
-) -> tuple[Tensor, list[Pass]]:
-    """Prediction error [n, out], and forward and backward pass of L = ½ precision ‖error‖².
-
-    Each layer's sum is sampled in place of its weights (local reparameterisation): a = m + √v ε
-    with m = x μ, v = x² σ². `mu` and `variance` are by layer, [in + 1, out], and so is `noise`, ε:
-    [n, out], or [1, out] for all rows the same. `x` is [n, in + 1], a 1 at the end, `y` [n, out].
-    """
-    forward: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
-    a = x
-    for M, V, epsilon in zip(mu, variance, noise, strict=True):
-        if forward:
-            x = torch.cat([a.relu(), x[:, -1:]], 1)
-        squares = x * x
-        v = squares @ V
-        deviation = v.sqrt()
-        a = torch.addcmul(x @ M, deviation, epsilon)
-        forward.append((x, squares, v, epsilon / deviation))
-    error = a - y
-    delta, layers = error * precision, []
-    for k, (x, squares, v, ratio) in reversed(list(enumerate(forward))):
-        kappa = delta * ratio
-        layers.append(Pass(x, squares, v, delta, kappa))
-        if k > 0:
-            h = x[:, :-1]
-            back = torch.addcmul(delta @ mu[k][:-1].T, h, kappa @ variance[k][:-1].T)
-            delta = back * h.sign()  # ReLU's derivative: h is its output
-    return error, layers[::-1]
 
 
 def kl_to_prior(mu: Tensor, sigma: Tensor, prior_sd: float) -> Tensor:
@@ -146,19 +93,19 @@ def information_gain(layers: list[Pass], variance: list[Tensor], step_size: floa
 
 
 def divisor(medians: list[float]) -> float:
-    """What gains are divided by: the mean of the last batches' medians, never 0."""
+    """The divisor of gains: the mean of the medians of the last batches, never 0."""
     return max(sum(medians) / len(medians), MIN_DIVISOR)
 
 
 class VIME(IntrinsicReward):
-    """The Bayesian network q(θ; φ), φ = (μ, ρ), σ = softplus(ρ), and the replay it learns from.
+    """The Bayesian network q(θ; φ), φ = (μ, ρ), σ = softplus(ρ), and its replay buffer.
 
     Scalars of `learn`: `vime/nll`, the negative log-likelihood of a minibatch, summed over its
     rows and the entries of s', mean over the gradient steps; `vime/kl_prior`, the KL of the
-    posterior as learnt to the prior; `vime/loss` = `vime/nll` + `vime/kl_prior` / `kl_batches`.
-    These are 0 until there is enough to learn from. `vime/median`, the mean of the last batches'
-    median gains, which divides the gains of this one; `vime/clipped`, the share of this batch at
-    `max_gain`. Both are 0 while nothing is paid. `vime/replay`, transitions kept.
+    posterior after training to the prior; `vime/loss` = `vime/nll` + `vime/kl_prior` /
+    `kl_batches`. These are 0 before `min_replay` transitions. `vime/median`, the mean of the last
+    batches' median gains, which divides the gains of this batch; `vime/clipped`, the share of this
+    batch at `max_gain`. Both are 0 before the first training. `vime/replay`, transitions kept.
     """
 
     mean: Tensor
@@ -186,8 +133,8 @@ class VIME(IntrinsicReward):
         self.phi = nn.Parameter(torch.stack([mu, rho]))
         self.descent = Descent([self.phi], config.learning_rate, rng)
         self.replay = Pool(config.replay_size)
-        # As the last training left them: what (s, a) is normalised by, and the ε of scoring. One ε
-        # for all rows: a bonus is the same wherever a row stands and however often it is asked.
+        # Set by the last training: the normalisation of (s, a), and the ε of scoring. All rows
+        # share one ε, so that a bonus does not depend on the position of its row.
         self.register_buffer("mean", torch.zeros(self.sizes[0]))
         self.register_buffer("scale", torch.ones(self.sizes[0]))
         self.register_buffer("noise", self._draw(1)[0])
@@ -203,7 +150,7 @@ class VIME(IntrinsicReward):
         return finish()
 
     def score(self, batch: Transitions) -> tuple[Tensor, Finish]:
-        """Scoring and learning need the same gains of the same rows: they are computed once."""
+        """Compute the gains once: scoring and learning both need them."""
         rows = self._rows(batch)
         if not self.trained:
             return torch.zeros(len(batch), device=self.device), lambda: self._learn(rows, None)
@@ -211,7 +158,7 @@ class VIME(IntrinsicReward):
         return gain / divisor(self._recent(gain)), lambda: self._learn(rows, gain)
 
     def _learn(self, rows: Tensor, gain: Tensor | None) -> dict[str, float]:
-        """Train on [n, in + out] rows, of which `gain` [n] was measured if anything was paid."""
+        """Train on [n, in + out] rows; `gain` [n] is None before the first training."""
         median = clipped = loss = nll = kl = 0.0
         if gain is not None:
             clipped = (gain >= self.config.max_gain).float().mean().item()
@@ -238,15 +185,15 @@ class VIME(IntrinsicReward):
         return torch.randn(n, sum(self.sizes[1:]), generator=self.descent.generator)
 
     def _rows(self, batch: Transitions) -> Tensor:
-        """(s, a, s') side by side, so that no row of the replay crosses an episode's end."""
+        """(s, a, s') in one row, so that no row of the replay crosses an episode end."""
 
         def join(obs: Tensor, action: Tensor, next_obs: Tensor) -> Tensor:
             return torch.cat([self.flat(obs), self.actions(action), self.flat(next_obs)], 1)
 
-        return in_pieces(join, self.phi.device, batch.obs, batch.action, batch.next_obs)
+        return in_pieces(join, self.device, batch.obs, batch.action, batch.next_obs)
 
     def _normalise_by_replay(self) -> None:
-        """Mean and deviation of (s, a) over the whole replay; what never varied keeps its unit."""
+        """Normalise (s, a) by its moments over the replay; constant entries are not scaled."""
         moments = Moments.of(self.replay.rows[:, : self.sizes[0]])
         std = moments.variance.sqrt()
         constant = std <= 1e-6 * moments.mean.abs()
@@ -254,14 +201,14 @@ class VIME(IntrinsicReward):
         self.scale.copy_(std.masked_fill(constant, 1.0))
 
     def _normalised(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Inputs (s, a, 1), [n, in + 1], and targets s', [n, out], which go by the units of s."""
+        """Inputs (s, a, 1), [n, in + 1], and targets s', [n, out], in the units of s."""
         width = self.sizes[-1]
         x, y = rows.split([self.sizes[0], width], 1)
         x = pad((x - self.mean) / self.scale, (0, 1), value=1.0)
         return x, (y - self.mean[:width]) / self.scale[:width]
 
     def _gain(self, rows: Tensor) -> Tensor:
-        """Clipped information gain of each of [n, in + out] transitions on its own, [n]."""
+        """Clipped information gain of each of [n, in + out] transitions, [n]."""
         config = self.config
         phi = self.phi.detach().double()
         mu = matrices(phi[0], self.sizes)
@@ -269,56 +216,35 @@ class VIME(IntrinsicReward):
         noise = self.noise.double()[None].split(self.sizes[1:], 1)
 
         def gain(rows: Tensor) -> Tensor:
-            # In float64 x⁴ has room for whatever a float32 observation may hold.
+            # x⁴ of any float32 observation is finite in float64.
             x, y = self._normalised(rows.double())
             _, layers = passes(mu, variance, noise, x, y, config.likelihood_sd**-2)
             return information_gain(layers, variance, config.step_size).clamp(max=config.max_gain)
 
-        return in_pieces(gain, self.phi.device, rows).float()
+        return in_pieces(gain, self.device, rows).float()
 
     def _recent(self, gain: Tensor) -> list[float]:
-        """Medians of the last batches, with that of a batch of these gains."""
+        """Medians of the last batches, including a batch with these gains."""
         return [*self.medians, gain.quantile(0.5).item()][-self.config.median_window :]
-
-    def loss_gradient(self, x: Tensor, y: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Gradient of L = −mean over samples of log p(y | x, θ) + KL / `kl_batches`, [2, P].
-
-        `x` [m, in + 1] and `y` [m, out] are a normalised minibatch, over which the log-likelihood
-        is summed. `noise` is [samples, units]: all rows share the ε of a sample. Also returns the
-        squared error, summed over everything. By hand: autograd takes almost twice as long.
-        """
-        config, (samples, units), m = self.config, noise.shape, len(x)
-        mu, rho = self.phi.detach()
-        sigma = softplus(rho)
-        error, layers = passes(
-            matrices(mu, self.sizes),
-            matrices(sigma * sigma, self.sizes),
-            noise[:, None].expand(samples, m, units).reshape(-1, units).split(self.sizes[1:], 1),
-            x.expand(samples, *x.shape).reshape(samples * m, -1),
-            y.expand(samples, *y.shape).reshape(samples * m, -1),
-            config.likelihood_sd**-2 / samples,
-        )
-        by_mu = [p.x.T @ p.delta for p in layers]
-        by_variance = [p.squares.T @ p.kappa for p in layers]  # twice it: κ is twice ∂L/∂v
-        gradient = torch.cat([g.flatten() for g in by_mu + by_variance]).view_as(self.phi)
-        weight = 1 / config.kl_batches
-        pull = weight / config.prior_sd**2
-        gradient[0].add_(mu, alpha=pull)
-        by_sigma = gradient[1].add_(pull).mul_(sigma).sub_(sigma.reciprocal(), alpha=weight)
-        by_sigma.mul_(rho.sigmoid())
-        return gradient, error.square().sum()
 
     @torch.no_grad()
     def _train(self) -> tuple[float, float]:
-        """Gradient steps on the replay; mean negative log-likelihood, and the KL they end at."""
-        config, device = self.config, self.phi.device
+        """Train on the replay; returns the mean negative log-likelihood and the final KL."""
+        config, device = self.config, self.device
         rows = self.replay.draw(config.updates * config.minibatch, self.descent.generator)
         noise = self._draw(config.updates * config.samples).to(device)
         x, y = self._normalised(rows.to(device))
         parts = x.split(config.minibatch), y.split(config.minibatch), noise.split(config.samples)
         squares = []
         for part in zip(*parts, strict=True):
-            self.phi.grad, error = self.loss_gradient(*part)
+            self.phi.grad, error = loss_gradient(
+                self.phi.detach(),
+                self.sizes,
+                *part,
+                likelihood_sd=config.likelihood_sd,
+                prior_sd=config.prior_sd,
+                kl_weight=1 / config.kl_batches,
+            )
             self.descent.update()
             squares.append(error)
         sd, entries = config.likelihood_sd, config.minibatch * self.sizes[-1]

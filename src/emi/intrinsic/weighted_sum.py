@@ -1,4 +1,4 @@
-"""Several methods as one: the sum of their bonuses, each times its coefficient."""
+"""Several methods as one: the weighted sum of their bonuses."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from emi.intrinsic.contract import Finish, IntrinsicReward
 class WeightedSum(IntrinsicReward):
     """Σ η · bonus over named methods; itself a method, so that sums can be nested.
 
-    Wrap parts in `emi.NormalizeReward` to give their bonuses one scale: then η states what share a
-    method has, whatever the units of its bonus.
+    Wrap parts in `emi.NormalizeReward` to bring their bonuses to one scale: η then gives the weight
+    of a method, whatever the units of its bonus.
 
-    Each part keeps its own order of scoring and learning in `score`, which `emi.score_and_learn`
-    and the trainers use. Where the orders differ, no order of `reward` and `learn` is right for
-    all parts, and `learns_first` raises an error.
+    `score`, which `emi.score_and_learn` and the trainers use, scores and trains each part in its
+    own order. If the orders differ, no order of `reward` and `learn` is right for all parts, and
+    `learns_first` raises a UserError.
 
-    Scalars of `learn`: those of the parts, a name that occurs twice prefixed by the part's
-    (`second/emi/loss_info`); and `sum/<part>_mean`, the mean of what the part adds to the sum.
+    Scalars of `learn`: those of the parts, where a name that occurs twice is prefixed by the name
+    of the part (`second/emi/loss_info`); and `sum/<part>_mean`, the mean of η · bonus of a part.
     """
 
     def __init__(self, methods: Mapping[str, tuple[IntrinsicReward, float]]) -> None:
@@ -55,11 +55,11 @@ class WeightedSum(IntrinsicReward):
         return {name: cast(IntrinsicReward, part) for name, part in self.parts.items()}
 
     def _shares(self, bonus: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """What each part adds to the sum, [n] each."""
+        """η · bonus of each part, [n] each."""
         return {name: self.etas[name] * b for name, b in bonus.items()}
 
     def reward(self, batch: Transitions) -> Tensor:
-        """The sum [n] by the parts as they are now."""
+        """The sum [n] with the parts as they are now."""
         bonus = {name: part.reward(batch) for name, part in self._methods().items()}
         return reduce(add, self._shares(bonus).values())
 
