@@ -5,6 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
+from emi.errors import UserError
+from emi.intrinsic.table import title_of
 from emi.report.comparison import (
     Welch,
     detectable_difference,
@@ -15,36 +17,38 @@ from emi.report.comparison import (
     welch,
 )
 from emi.report.curves import BLUE, GREY, new_figure, save_figure
+from emi.report.load import final_returns
 from emi.report.statistics import Array, Interval, bootstrap_interval
-from emi.report.tables import markdown_row, return_table, summarise_method, write_csv
-from emi.reproduction.experiment import Experiment, Found, seed_text, write_page
-from emi.reproduction.paper_values import PAPER, TITLES
+from emi.report.tables import markdown_table, return_table, write_csv
+from emi.reproduction.drawing import summarise_arm, write_markdown
+from emi.reproduction.experiment import Experiment, Found, seed_text
+from emi.reproduction.paper_values import PAPER
 from emi.reproduction.tasks import CHEETAH, task
 
-# Fifteen, without 5 to 9: on those the baselines' coefficients and EMI's open choices were tried.
+# Fifteen without 5 to 9, on which the baselines' coefficients and EMI's open choices were tried.
 SEEDS = (*range(5), *range(10, 20))
-# t and p, EMI against each. They are one-sided: 1.81 has this p with 26 degrees of freedom, 8.58
-# with 14.
+# t and p of EMI against each. The p-values are one-sided: t = 1.81 has this p with 26 degrees of
+# freedom, 8.58 with 14.
 PAPERS = {"icm": (8.58, 2.99e-7), "rnd": (8.57, 2.96e-7), "ex2": (1.81, 0.0410)}
 POWER = 0.8
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """EMI's final returns against those of another method."""
+    """The final returns of EMI compared with those of another method."""
 
     method: str
     test: Welch
     p_holm: float
-    better: float  # probability that a run of EMI ends above one of the other
+    better: float  # probability that a run of EMI ends above a run of the other
     better_interval: Interval
-    detectable: float  # difference that would be seen with probability POWER
+    detectable: float  # difference that is detected with probability POWER
     papers_difference: float
-    power_for_papers: float  # probability of seeing a difference as large as the paper's
+    power_for_papers: float  # probability of detecting a difference as large as the paper's
 
 
 def compare(finals: dict[str, Array]) -> list[Comparison]:
-    """EMI against every other method with two seeds or more, by their final returns [seeds]."""
+    """EMI compared with every method that has two seeds or more; final returns [seeds]."""
     emi, returns = finals["emi"], PAPER[CHEETAH].returns
     others = {name: final for name, final in finals.items() if name != "emi" and len(final) > 1}
     tests = {method: welch(emi, final) for method, final in others.items()}
@@ -68,27 +72,28 @@ def compare(finals: dict[str, Array]) -> list[Comparison]:
 
 
 def draw(found: Found, stem: Path) -> list[Path]:
-    groups = {group.method: runs for group, runs in found.runs.items()}
-    enough = {method for method, runs in groups.items() if len(runs) > 1}
+    finals = {arm.method: final_returns(runs) for arm, runs in found.runs.items()}
+    enough = {method for method, final in finals.items() if len(final) > 1}
     if "emi" not in enough or len(enough) < 2:
-        raise ValueError("a test needs two seeds or more of emi and of another: run more of them")
-    finals = {m: np.array([run.final_return() for run in runs]) for m, runs in groups.items()}
+        raise UserError(
+            "a test needs two seeds or more of emi and of another method: run more seeds"
+        )
     comparisons = compare(finals)
-    summary = return_table([summarise_method(runs) for runs in groups.values()])
+    rows = [summarise_arm(arm, runs) for arm, runs in found.runs.items()]
+    summary = return_table(rows, PAPER[CHEETAH])
     body = "\n".join(
         [_seeds(found), "", summary, _table(comparisons), "", *map(_power, comparisons)]
     )
-    page = write_page(found, stem, body)
-    table = write_csv(stem.with_name(f"{stem.name}.csv"), [*map(_csv_row, comparisons)])
-    return [*_draw_returns(finals, stem, found.scaled()), page, table]
+    page = write_markdown(found, stem, body)
+    table = write_csv(stem, [*map(_csv_row, comparisons)])
+    return [_draw_returns(finals, stem, found.scaled()), page, table]
 
 
 def _seeds(found: Found) -> str:
     seeds = "; ".join(
-        f"{group.title} {seed_text([run.seed for run in runs])}"
-        for group, runs in found.runs.items()
+        f"{arm.title} {seed_text([run.seed for run in runs])}" for arm, runs in found.runs.items()
     )
-    return f"{'Not all of 15 seeds are there. ' if found.missing else ''}Seeds: {seeds}."
+    return f"{'Not all 15 seeds are available. ' if found.missing else ''}Seeds: {seeds}."
 
 
 def _table(comparisons: list[Comparison]) -> str:
@@ -102,31 +107,29 @@ def _table(comparisons: list[Comparison]) -> str:
         "probability of improvement [95 % CI]",
         "paper: t (p, one-sided)",
     ]
-    lines = [markdown_row(header), markdown_row(["---"] + ["---:"] * (len(header) - 1))]
+    lines = []
     for c in comparisons:
         low, high = c.test.interval
         t, p = PAPERS[c.method]
         lines.append(
-            markdown_row(
-                [
-                    TITLES[c.method],
-                    f"{c.test.difference:.1f} [{low:.1f}, {high:.1f}]",
-                    f"{c.test.t:.2f} ({c.test.degrees:.1f})",
-                    f"{c.test.p:.2g}",
-                    f"{c.p_holm:.2g}",
-                    f"{c.test.p_greater:.2g}",
-                    f"{c.better:.2f} [{c.better_interval.low:.2f}, {c.better_interval.high:.2f}]",
-                    f"{t:g} ({p:.3g})",
-                ]
-            )
+            [
+                title_of(c.method),
+                f"{c.test.difference:.1f} [{low:.1f}, {high:.1f}]",
+                f"{c.test.t:.2f} ({c.test.degrees:.1f})",
+                f"{c.test.p:.2g}",
+                f"{c.p_holm:.2g}",
+                f"{c.test.p_greater:.2g}",
+                f"{c.better:.2f} [{c.better_interval.low:.2f}, {c.better_interval.high:.2f}]",
+                f"{t:g} ({p:.3g})",
+            ]
         )
-    return "\n".join(lines)
+    return markdown_table(header, lines)
 
 
 def _power(c: Comparison) -> str:
     return (
-        f"- EMI and {TITLES[c.method]}: with these seeds a difference of {c.detectable:.0f} would "
-        f"be seen with probability {POWER:g}, and one as large as the paper's "
+        f"- EMI and {title_of(c.method)}: these seeds detect a difference of {c.detectable:.0f} "
+        f"with probability {POWER:g}, and one as large as the paper's "
         f"({c.papers_difference:.1f}) with probability {c.power_for_papers:.2f}."
     )
 
@@ -154,18 +157,19 @@ def _csv_row(c: Comparison) -> dict[str, object]:
     }
 
 
-def _draw_returns(finals: dict[str, Array], stem: Path, title: str) -> list[Path]:
-    """Every final return a ring; beside them the mean and its interval."""
+def _draw_returns(finals: dict[str, Array], stem: Path, title: str) -> Path:
+    """Every final return as a ring, and next to them the mean and its interval."""
     figure = new_figure(6, 3.6, title)
     panel = figure.subplots()
+    finals = {method: final for method, final in finals.items() if len(final)}
     for place, final in enumerate(finals.values()):
-        # Side by side, so that equal returns are seen as several.
+        # Spread horizontally, so that equal returns do not hide each other.
         aside = np.linspace(-0.22, 0.1, len(final)) if len(final) > 1 else np.zeros(1)
         panel.plot(place + aside, np.sort(final), "o", color=GREY, markersize=5, fillstyle="none")
         mean, (low, high) = final.mean(), bootstrap_interval(final)
         error = [[mean - low], [high - mean]]
         panel.errorbar(place + 0.28, mean, yerr=error, fmt="s", color=BLUE, capsize=3, markersize=6)
-    names = [f"{TITLES[method]}\n{len(final)} seeds" for method, final in finals.items()]
+    names = [f"{title_of(method)}\n{len(final)} seeds" for method, final in finals.items()]
     panel.set_xticks(range(len(finals)), names)
     panel.set_ylabel(f"{CHEETAH}\nfinal return")
     panel.plot([], [], "o", color=GREY, fillstyle="none", label="one seed")
@@ -180,6 +184,6 @@ EXPERIMENT = Experiment(
     question="Is the difference between EMI and ICM, RND and EX2 more than chance?",
     paper="with 15 seeds t and p are 8.58 (2.99e-7) against ICM, 8.57 (2.96e-7) against RND and "
     "1.81 (0.0410) against EX2. These are one-sided p; two-sided, the last is about 0.08.",
-    groups=task(CHEETAH, ("emi", "icm", "rnd", "ex2"), SEEDS),
     draw=draw,
+    arms=task(CHEETAH, ("emi", "icm", "rnd", "ex2"), SEEDS),
 )

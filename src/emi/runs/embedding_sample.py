@@ -1,0 +1,59 @@
+"""A sample of states in φ-space, for pictures of the embedding."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from emi.batch import Rows, as_tensor, in_pieces
+from emi.intrinsic.emi import EMI
+from emi.nets import Pixels
+from emi.spaces import is_image
+from emi.training.trainer import Trainer
+
+VECTORS = 2_000  # states that are vectors, approximately
+FRAMES = 5_000  # states that are images: an Atari episode has at most 4,500
+
+
+def embedding_sample(trainer: Trainer) -> dict[str, Tensor]:
+    """States of the last batch in φ-space with time, bonus and S; empty without an embedding.
+
+    The first environments' whole paths are taken, so that a path can be drawn. Vectors are stored
+    as `obs`; of images, the newest frames of s and s', `frame` and `frame_next` [n, C, H, W].
+    """
+    method = trainer.intrinsic
+    if not isinstance(method, EMI) or trainer.last_batch is None:
+        return {}
+    rollout, bonus = trainer.last_batch
+    space = trainer.envs.single_observation_space
+    chosen = np.zeros_like(rollout.valid)
+    if is_image(space):
+        chosen[:FRAMES, 0] = rollout.valid[:FRAMES, 0]
+    else:
+        paths = max(1, VECTORS // len(rollout.index))
+        chosen[:, :paths] = rollout.valid[:, :paths]
+    # Gathered in pieces where they are read: a path of stacks is never in memory at once.
+    obs, next_obs = (
+        Rows(rollout.pool, index[chosen]) for index in (rollout.index, rollout.next_index)
+    )
+    action = trainer.policy.to_env(rollout.action[chosen])
+    env = np.broadcast_to(np.arange(chosen.shape[1]), chosen.shape)
+    if is_image(space):
+        newest = Pixels(space.shape, newest_frame=True).frames  # type: ignore[arg-type]
+        seen = {"frame": obs, "frame_next": next_obs}
+        states = {name: in_pieces(newest, "cpu", rows) for name, rows in seen.items()}
+    else:
+        states = {"obs": as_tensor(obs)}
+    return {
+        **states,
+        "phi": method.embed_state(obs),
+        "phi_next": method.embed_state(next_obs),
+        "psi": method.embed_action(action),
+        "error": method.error(obs, action),
+        "bonus": torch.as_tensor(rollout.grid(bonus)[chosen]),
+        "reward": torch.as_tensor(rollout.reward[chosen]),
+        "clock": torch.as_tensor(rollout.clock[chosen]),
+        "ended": torch.as_tensor(rollout.ended[chosen]),
+        "env": torch.as_tensor(env[chosen].copy()),
+    }
