@@ -1,4 +1,4 @@
-"""The BoxImage experiment: the truth belongs to its transition, R² is R², nothing is done twice."""
+"""The BoxImage experiment: true positions match transitions, R² is R², nothing is done twice."""
 
 import csv
 import dataclasses
@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
+from emi.errors import UserError
 from emi.reproduction import box_image
 from emi.reproduction.box_image import (
     CONFIG,
@@ -90,13 +91,12 @@ def test_run_and_draw(
     found = find(EXPERIMENT, results)
     assert len(found.missing_files) == 8  # of five seeds and two targets
     written = draw(found, tmp_path / "out" / "box_image")
-    names = [f"box_image.{kind}" for kind in ("png", "svg", "md", "csv")]
+    names = [f"box_image.{kind}" for kind in ("png", "md", "csv")]
     assert [path.name for path in written] == names
-    page = written[2].read_text()
+    page = written[1].read_text()
     assert "**SCALED: 500 of 30,000 samples**" in page
-    assert "SCALED: 500 of 30,000 samples" in written[1].read_text()
     assert f"| actions | 1 | {arrays['r2'][0]:.3f} | " in page
-    with written[3].open() as file:
+    with written[2].open() as file:
         rows = list(csv.DictReader(file))
     assert [(row["kl_on"], row["seed"]) for row in rows] == [("action", "1"), ("state", "1")]
     assert float(rows[0]["r2_action"]) == pytest.approx(arrays["r2"][1], abs=1e-4)
@@ -118,7 +118,7 @@ def write_file(root: Path, target: Target, seed: int, samples: int) -> None:
     save_file({"samples": np.array([samples])}, path)
 
 
-def test_fewer_samples_are_as_good_as_none(tmp_path: Path) -> None:
+def test_a_file_with_fewer_samples_counts_as_missing(tmp_path: Path) -> None:
     source, target = tmp_path / "runs", tmp_path / "results"
     for seed, (new, old) in enumerate([(30_000, 600), (600, 30_000), (30_000, 0), (0, 600)]):
         for root, samples in ((source, new), (target, old)):
@@ -143,5 +143,5 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     path = tmp_path / FILES["action", 0]
     path.parent.mkdir(parents=True)
     path.write_bytes(b"torn")
-    with pytest.raises(ValueError, match=r"action-seed0\.safetensors is damaged \("):
+    with pytest.raises(UserError, match=r"action-seed0\.safetensors is damaged \("):
         samples_in(tmp_path, "action", 0)

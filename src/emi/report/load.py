@@ -147,10 +147,7 @@ def load_run(path: Path, shown: Path | None = None) -> Run:
     `shown` is the path below the folder that the user named. UserError if there is no run or it is
     damaged.
     """
-    experiment = packed.experiment_of(path)
-    record = None
-    if experiment is not None:
-        record = packed.read_records(experiment).get(path.relative_to(experiment).as_posix())
+    record = packed.record_of(path)
     if record is None and not (path / "config.json").exists():
         raise UserError(f"{path} holds no run: there is no config.json in it")
     try:
@@ -189,8 +186,15 @@ def read_file(file: Path) -> bytes:
     return gzip.decompress(content) if file.suffix == ".gz" else content
 
 
+def has_begun(path: Path) -> bool:
+    """Whether there is a run at `path` with metrics, which it has after its first iteration."""
+    if metrics_of(path) is None:
+        return False
+    return (path / "config.json").exists() or packed.record_of(path) is not None
+
+
 def metrics_of(path: Path) -> Path | None:
-    """The metrics file of the run at `path`; None before its first iteration has ended."""
+    """The metrics file of the run at `path`, if it has one."""
     files = (path / "metrics.csv", packed.metrics_file(path))
     return next((file for file in files if file.exists()), None)
 

@@ -38,10 +38,11 @@ def embedding_file(path: Path) -> Path:
     return path.with_name(f"{path.name}.safetensors.gz")
 
 
-def experiment_of(path: Path) -> Path | None:
-    """The packed experiment that `path`, the path of a run, belongs to."""
-    above = path.parents[DEPTH - 1 : DEPTH]
-    return next((folder for folder in above if (folder / RUNS).is_file()), None)
+def record_of(path: Path) -> Record | None:
+    """The record of the packed run at `path`; None if there is no such run."""
+    for experiment in path.parents[DEPTH - 1 : DEPTH]:
+        return read_records(experiment).get(path.relative_to(experiment).as_posix())
+    return None
 
 
 def read_records(experiment: Path) -> dict[str, Record]:
@@ -90,11 +91,10 @@ def _by_seed(key: str) -> tuple[str, int, str]:
 
 def _common(parts: Sequence[Json]) -> Json:
     """The items that all parts share."""
-    first, *others = parts
     return {
         key: value
-        for key, value in first.items()
-        if all(key in other and other[key] == value for other in others)
+        for key, value in (parts[0] if parts else {}).items()
+        if all(key in part and part[key] == value for part in parts)
     }
 
 

@@ -44,7 +44,8 @@ class Summary:
     """One row of a table: runs that differ only in their seed.
 
     The final return of a run is `return_mean` of its last iteration in which an episode ended.
-    Runs without a finished episode have none: they count as seeds and nowhere else.
+    Runs without a finished episode have none: they count as seeds, and as runs that have not met a
+    reward, but in no statistic of returns.
     """
 
     env: str

@@ -10,7 +10,7 @@ from typing import Any
 
 from emi.durable_file import write_durably
 from emi.report import packed
-from emi.report.load import Run, embedding_of, metrics_of, read_file
+from emi.report.load import Run, embedding_of, has_begun, metrics_of, read_file
 from emi.report.tables import in_millions
 from emi.reproduction.experiment import Arm, finished_run
 from emi.training.config import from_dict
@@ -30,7 +30,7 @@ def collect_arm(arm: Arm, source: Path, results: Path) -> list[Path]:
         new, old = (finished_run(arm, root, seed) for root in (source, results))
         path = arm.path(results, seed)
         if new is None:
-            if metrics_of(arm.path(source, seed)) is not None:
+            if has_begun(arm.path(source, seed)):
                 print(f"not finished: {arm.path(source, seed)}")
         elif old is not None and old.steps > new.steps:
             steps = f"{in_millions(old.steps)} steps, the new run {in_millions(new.steps)}"

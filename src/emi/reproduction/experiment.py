@@ -13,7 +13,7 @@ from pathlib import Path
 
 from emi.errors import UserError
 from emi.intrinsic.table import title_of
-from emi.report.load import Run, dotted, embedding_of, load_run, metrics_of
+from emi.report.load import Run, dotted, embedding_of, has_begun, load_run
 from emi.report.reference import Reference, reference_for
 from emi.report.tables import in_millions
 from emi.reproduction.paper_values import PAPER
@@ -162,7 +162,7 @@ def find(experiment: Experiment, root: Path, load: Load = load_run) -> Found:
 
 def finished_run(arm: Arm, root: Path, seed: int, load: Load = load_run) -> Run | None:
     path = arm.path(root, seed)
-    if metrics_of(path) is None:  # before its first iteration a run has no metrics
+    if not has_begun(path):
         return None
     run = load(path)
     if (run.env, run.method, run.seed) != (arm.env, arm.method, seed):

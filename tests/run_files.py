@@ -1,4 +1,4 @@
-"""Run directories for the tests, written as `emi train` leaves them."""
+"""Run directories for the tests, as `emi train` writes them."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -18,9 +18,12 @@ def write_run(
     eta: float = 0.001,
     iterations: int | None = None,
     starts: Sequence[tuple[str | None, bool | None]] = (("c0ffee", False),),
-    typed: str = "",
+    changed: Sequence[str] | None = (),
 ) -> Path:
-    """A run of 5,000 steps and 30 seconds per iteration; `iterations` asked for in the config."""
+    """A run of 5,000 steps and 30 seconds per iteration; `iterations` asked for in the config.
+
+    `changed` are the settings that differ from the preset; None as in runs of an older version.
+    """
     directory.mkdir(parents=True)
     config = {
         "env": env,
@@ -33,16 +36,15 @@ def write_run(
     (directory / "config.json").write_text(json.dumps(config))
     entries = [
         {
-            "command": f"emi train SparseHalfCheetah --seed {seed}{typed}"
-            if number == 0
-            else "emi resume",
+            "command": "emi resume" if number else f"emi train SparseHalfCheetah --seed {seed}",
             "commit": commit,
             "modified": modified,
             "machine": {"cpu": "Some CPU, fast", "cores": 2, "platform": "Linux"},
         }
         for number, (commit, modified) in enumerate(starts)
     ]
-    (directory / "provenance.json").write_text(json.dumps({"starts": entries}))
+    record = {} if changed is None else {"changed": list(changed)}
+    (directory / "provenance.json").write_text(json.dumps(record | {"starts": entries}))
     rows = [
         f"{k},{5000 * k},{30.0 * k},{value!r},{2 * value!r},{0.5}"
         for k, value in enumerate(map(float, returns), 1)
