@@ -63,8 +63,8 @@ def write_sample(
 ) -> dict[str, np.ndarray]:
     """An embedding sample with episodes of these lengths, by environment; also returns it.
 
-    The environments' totals are equal. Row k of `frame` is all k, and of `frame_next` all 255 − k.
-    With `error`, S is zero in all rows but these.
+    The environments' totals are equal, and the last episode of each is cut. Row k of `frame` is all
+    k, and of `frame_next` all 255 − k. With `error`, S is zero in all rows but these.
     """
     clocks = [np.concatenate([np.arange(n) for n in episodes]) for episodes in lengths]
     clock = np.stack(clocks, axis=1)  # [time, env]
@@ -73,7 +73,8 @@ def write_sample(
     names = ("phi", "phi_next", "psi", "error")
     sample = {name: rng.normal(size=(n, 2)).astype(np.float32) for name in names}
     sample |= {"bonus": rng.random(n), "reward": rng.integers(0, 3, n).astype(float)}
-    sample |= {"clock": clock.ravel(), "env": env.ravel()}
+    ended = [np.isin(np.arange(sum(each)), np.cumsum(each)[:-1] - 1) for each in lengths]
+    sample |= {"clock": clock.ravel(), "env": env.ravel(), "ended": np.stack(ended, 1).ravel()}
     if error is not None:
         sample["error"][:] = 0
         for row, S in error.items():

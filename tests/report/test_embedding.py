@@ -1,6 +1,5 @@
 """Figures of an embedding sample: which episode, which peaks, which frames."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -74,27 +73,6 @@ def test_episodes_are_split_by_environment_and_end() -> None:
     assert choose_episode(episodes[1:2] * 2) is episodes[1]
     assert episodes[0].describe() == "a whole episode, 2 steps"
     assert episodes[2].describe() == "one episode, 4 steps up to the end of the sample"
-
-
-def test_a_sample_without_ends_is_read_by_its_clock(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run", [1.0])
-    sample = write_sample(run, [[2, 2], [4]])
-    assert "ended" not in sample
-    read = read_sample(load_run(run))
-    assert read["ended"].tolist() == [False, False, True, False, False, False, False, False]
-
-
-@pytest.mark.parametrize(("steps", "last"), [(20, True), (22, False)])
-def test_episodes_of_one_length_that_fill_the_iteration_have_ended(
-    tmp_path: Path, steps: int, last: bool
-) -> None:
-    run = write_run(tmp_path / "run", [1.0])
-    write_sample(run, [[4], [4]])  # two of five
-    (run / "metrics.csv").write_text("iteration,steps,return_mean,episodes\n1,20,1.0,5\n")
-    config = json.loads((run / "config.json").read_text())
-    (run / "config.json").write_text(json.dumps(config | {"steps_per_iteration": steps}))
-    read = read_sample(load_run(run))
-    assert read["ended"].tolist() == [False] * 6 + [last] * 2
 
 
 def test_frames_are_spread_over_the_path() -> None:

@@ -7,7 +7,7 @@ from run_files import write_run
 
 from emi.report.load import Run, load_run
 from emi.report.reference import Reference
-from emi.report.summary import Estimate, summarise, summarise_method
+from emi.report.summary import Estimate, Summary, summarise
 from emi.report.tables import csv_row, estimate, return_table, write_csv
 
 CHEETAH = Reference(
@@ -18,6 +18,10 @@ SWIMMER = Reference("paper", {"emi": 0.438}, steps=100_000_000, decimals=3)
 
 def finished_run(directory: Path, method: str, seed: int, final: float) -> Run:
     return load_run(write_run(directory, [0.0] * 9 + [final], method=method, seed=seed))
+
+
+def summarise_method(runs: list[Run], reference: Reference) -> Summary:
+    return summarise(runs, reference, reference_value=reference.returns.get(runs[0].method))
 
 
 def cells(line: str) -> list[str]:

@@ -85,5 +85,6 @@ def write_sample(path: Path, steps: int = 50) -> None:
     sample = {name: rng.normal(size=(steps, 2)).astype(np.float32) for name in names}
     sample |= {"bonus": rng.random(steps), "reward": np.zeros(steps)}
     sample |= {"clock": np.arange(steps), "env": np.zeros(steps, np.int64)}
+    sample["ended"] = np.arange(steps) == steps - 1
     sample |= {"obs": rng.normal(size=(steps, 20)).astype(np.float32)}
     embedding_file(path).write_bytes(gzip.compress(save(sample), mtime=0))

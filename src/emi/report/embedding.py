@@ -118,30 +118,9 @@ def read_sample(run: Run) -> Sample:
     if run.embedding is None:
         raise UserError(f"{run.path} has no embedding: complete runs of emi and emi-d have one")
     try:
-        sample = load(read_file(run.embedding))
+        return load(read_file(run.embedding))
     except (SafetensorError, OSError, EOFError, zlib.error) as error:
         raise UserError(f"{run.embedding} is damaged ({error}): train the run again") from None
-    # The first version wrote no `ended`; it follows from the clock and the number of episodes.
-    if "ended" not in sample:
-        sample["ended"] = _followed_by_a_start(sample) | _last_of_equally_long(run, sample)
-    return sample
-
-
-def _followed_by_a_start(sample: Sample) -> npt.NDArray[np.bool_]:
-    """[n]: whether the environment's next row is the first of an episode."""
-    ended = np.zeros(len(sample["env"]), np.bool_)
-    for number in np.unique(sample["env"]):
-        rows = np.flatnonzero(sample["env"] == number)
-        ended[rows[:-1]] = sample["clock"][rows[1:]] == 0
-    return ended
-
-
-def _last_of_equally_long(run: Run, sample: Sample) -> npt.NDArray[np.bool_]:
-    """[n]: whether a row ends an episode, if episodes of the longest length fill the iteration."""
-    longest = sample["clock"].max() + 1
-    steps = longest * run.metrics["episodes"][-1] if "episodes" in run.metrics else 0
-    ended = sample["clock"] == longest - 1
-    return np.asarray(ended & (steps == run.config["steps_per_iteration"]))
 
 
 def path_rows(sample: Sample) -> list[SampledEpisode]:

@@ -8,7 +8,6 @@ from emi.report.embedding import draw_embedding, draw_error_model
 from emi.report.groups import group_runs
 from emi.report.load import find_runs
 from emi.report.reference import References, reference_for
-from emi.report.summary import summarise
 from emi.report.tables import in_millions, return_table
 
 
@@ -19,15 +18,11 @@ def write_figures(roots: Sequence[Path], out: Path, references: References) -> l
     parts = []
     for env, row in groups.items():
         reference = reference_for(references, env)
-        values = [group.reference_value(reference) for group in row]
         panels[env] = [
-            Panel(group.label, group.runs, value, reference)
-            for group, value in zip(row, values, strict=True)
+            Panel(group.label, group.runs, group.reference_value(reference), reference)
+            for group in row
         ]
-        summaries = [
-            summarise(group.runs, reference, label=group.label, reference_value=value)
-            for group, value in zip(row, values, strict=True)
-        ]
+        summaries = [group.summarise(reference) for group in row]
         lengths = sorted({run.steps for group in row for run in group.runs})
         steps = " and ".join(map(in_millions, lengths))
         parts.append(f"**{env}, {steps} steps**\n\n{return_table(summaries, reference)}")

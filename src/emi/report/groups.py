@@ -15,6 +15,7 @@ from emi.intrinsic.table import title_of
 from emi.report.load import NOT_SETTINGS, Run, numbered
 from emi.report.privacy import public_config
 from emi.report.reference import Reference
+from emi.report.summary import Summary, summarise
 from emi.report.tables import in_millions
 
 MOST_NAMED_SETTINGS = 3  # in the label of a group; with more it gets a number instead
@@ -34,6 +35,10 @@ class Group:
     def reference_value(self, reference: Reference) -> float | None:
         """The published return of the method, if these are runs of its preset."""
         return reference.returns.get(self.method) if is_preset(self.runs) else None
+
+    def summarise(self, reference: Reference) -> Summary:
+        value = self.reference_value(reference)
+        return summarise(self.runs, reference, label=self.label, reference_value=value)
 
 
 def is_preset(runs: Iterable[Run]) -> bool:

@@ -8,7 +8,6 @@ import csv
 import gzip
 import json
 import math
-import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -32,29 +31,16 @@ NOT_SETTINGS = frozenset({"seed", "threads", "device", "trpo.slices"})
 class Run:
     """One run as its files describe it; every column of `metrics` is float64 [iterations]."""
 
+    env: str
+    method: str
+    seed: int
+    steps: int  # environment steps that the config asks for; an unfinished run has taken fewer
     path: Path  # its directory, or the path of a packed run
     shown: Path  # `path` below the folder that the user named
     config: dict[str, Any]
     provenance: dict[str, Any]
     metrics: dict[str, Array]
     embedding: Path | None  # the file of its embedding sample
-
-    @property
-    def env(self) -> str:
-        return str(self.config["env"])
-
-    @property
-    def method(self) -> str:
-        return str(self.config["method"])
-
-    @property
-    def seed(self) -> int:
-        return int(self.config["seed"])
-
-    @property
-    def steps(self) -> int:
-        """Environment steps that the config asks for; an unfinished run has taken fewer."""
-        return int(self.config["steps"])
 
     @property
     def finished(self) -> bool:
@@ -154,21 +140,22 @@ def load_run(path: Path, shown: Path | None = None) -> Run:
         config, provenance = record or [
             json.loads((path / name).read_bytes()) for name in ("config.json", "provenance.json")
         ]
-        metrics = _read_metrics(metrics_of(path) or path / "metrics.csv")
-        run = Run(path, shown or path, config, provenance, metrics, embedding_of(path))
-        _ = run.env, run.method, run.seed, run.finished, run.has_return, run.changed
-    except (
-        OSError,
-        EOFError,
-        AttributeError,
-        KeyError,
-        TypeError,
-        ValueError,
-        zlib.error,
-    ) as error:
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        run = Run(
+            env=config["env"],
+            method=config["method"],
+            seed=config["seed"],
+            steps=config["steps"],
+            path=path,
+            shown=shown or path,
+            config=config,
+            provenance=provenance,
+            metrics=_read_metrics(metrics_of(path) or path / "metrics.csv"),
+            embedding=embedding_of(path),
+        )
+        _ = run.finished, run.has_return, run.changed  # need what every run has
+    except packed.UNREADABLE as error:
         raise UserError(
-            f"{path} cannot be read as a run ({reason}): repair it or leave it out"
+            f"{path} cannot be read as a run ({packed.reason(error)}): repair it or leave it out"
         ) from None
     return run
 

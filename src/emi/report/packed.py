@@ -11,6 +11,7 @@ runs.json, what all runs of one (env, method) have in common is written once.
 """
 
 import json
+import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,6 +20,9 @@ from emi.errors import UserError
 
 RUNS = "runs.json"
 DEPTH = 3  # folders between an experiment and the name of a run
+
+# What reading a damaged file can raise.
+UNREADABLE = (OSError, EOFError, AttributeError, KeyError, TypeError, ValueError, zlib.error)
 
 Json = dict[str, Any]
 
@@ -60,9 +64,13 @@ def read_records(experiment: Path) -> dict[str, Record]:
                     record.provenance["changed"] = own["changed"]
                 found[f"{method}/{seed}"] = record
         return found
-    except (OSError, AttributeError, KeyError, TypeError, ValueError) as error:
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
-        raise UserError(f"{path} is damaged ({reason}): restore it") from None
+    except UNREADABLE as error:
+        raise UserError(f"{path} is damaged ({reason(error)}): restore it") from None
+
+
+def reason(error: Exception) -> str:
+    """An exception as one line."""
+    return " ".join(f"{type(error).__name__}: {error}".split())
 
 
 def pack(records: Mapping[str, Record]) -> bytes:

@@ -121,8 +121,3 @@ def common_curves(runs: Sequence[Run], metric: str) -> tuple[Array, Array]:
     return on_common_steps(
         [run.metrics["steps"] for run in known], [run.metrics[metric] for run in known]
     )
-
-
-def summarise_method(runs: Sequence[Run], reference: Reference) -> Summary:
-    """The summary of runs of a method's preset, with the published return of the method."""
-    return summarise(runs, reference, reference_value=reference.returns.get(runs[0].method))

@@ -78,23 +78,21 @@ def run_experiments(
         raise UserError(f"--jobs must be positive, got {budget.jobs}")
     check_engine(budget.engine, budget.address)
     experiments = named(names)
-    lacking_in = results if missing else None
-    cells = planned(experiments, out, budget, lacking_in)
+    cells = planned(experiments, out, budget, results if missing else None)
     makers = [(e, e.maker) for e in experiments if e.maker is not None]
-    to_make = [
-        (experiment, maker)
-        for experiment, maker in makers
-        if budget.chosen(maker.seeds) and (lacking_in is None or maker.lacking(lacking_in, budget))
-    ]
+    to_make = []
+    for experiment, maker in makers:
+        seeds = maker.lacking(results, budget) if missing else budget.chosen(maker.seeds)
+        if seeds:
+            to_make.append((experiment, maker, replace(budget, seeds=tuple(seeds))))
     if not cells and not to_make:
-        seeds = [arm.seeds for e in experiments for arm in e.arms if not arm.past]
-        seeds += [maker.seeds for _, maker in makers]
-        if not any(map(budget.chosen, seeds)):
+        grids = [arm.seeds for arm in arms_of(experiments)] + [maker.seeds for _, maker in makers]
+        if not any(map(budget.chosen, grids)):
             raise UserError("there is nothing to run: these grids have no such seeds")
         print(f"nothing is missing: every run of these grids is in {results}")
         return 0
-    for experiment, maker in to_make:
-        make_files(experiment, maker, out, budget, command, lacking_in)
+    for experiment, maker, own_budget in to_make:
+        make_files(experiment, maker, out, own_budget, command)
     code = 0
     if cells:
         code = sweep(cells, jobs=budget.jobs, engine=budget.engine, address=budget.address)

@@ -26,12 +26,9 @@ def make_files(
     out: Path,
     budget: Budget,
     command: Sequence[str],
-    lacking_in: Path | None = None,
 ) -> None:
-    """Make what is missing below `out`; with `lacking_in`, only what is missing there too."""
+    """Make what is missing below `out`, and record the command."""
     place = out / _folder(experiment)
-    if lacking_in is not None and maker.merge(lacking_in, out):
-        _write(place, _merged(lacking_in / _folder(experiment), place))
     seeds = maker.lacking(out, budget)
     if not seeds:
         print(f"{experiment.name}: complete in {place}")

@@ -10,6 +10,7 @@ import csv
 import functools
 import gzip
 import io
+import json
 import multiprocessing
 import signal
 import time
@@ -177,28 +178,14 @@ def load(out: Path) -> Runs:
 def _read(out: Path) -> Runs:
     runs: Runs = {}
     with (out / "runs.csv").open(newline="") as file:
-        for row in csv.DictReader(file):
-            first = int(row["first_reached"]) if row["first_reached"] else None
-            runs[row["arm"], int(row["seed"])] = (
-                Row(
-                    row["arm"],
-                    int(row["seed"]),
-                    int(row["steps"]),
-                    int(row["episodes"]),
-                    float(row["final_return"]),
-                    int(row["solved"]),
-                    float(row["reached"]),
-                    first,
-                    float(row["seconds"]),
-                ),
-                [],
-            )
+        for line in csv.DictReader(file):
+            row = Row(line["arm"], *(json.loads(line[name] or "null") for name in Row._fields[1:]))
+            runs[row.arm, row.seed] = (row, [])
     with gzip.open(out / "curves.csv.gz", "rt", newline="") as file:
         for line in csv.DictReader(file):
-            cell = line["arm"], int(line["seed"])
-            if cell in runs:
-                values = int(line["steps"]), float(line["total"]), int(line["reached"])
-                runs[cell][1].append(EpisodeEnd(*values))
+            end = EpisodeEnd(*(json.loads(line[name]) for name in EpisodeEnd._fields))
+            if (cell := (line["arm"], int(line["seed"]))) in runs:
+                runs[cell][1].append(end)
     return runs
 
 

@@ -1,6 +1,6 @@
 """Supplementary section 6: is EMI better than ICM, RND and EX2 on SparseHalfCheetah? 15 seeds."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +8,6 @@ import numpy as np
 from emi.errors import UserError
 from emi.intrinsic.table import title_of
 from emi.report.comparison import (
-    Welch,
     detectable_difference,
     holm,
     power,
@@ -18,7 +17,7 @@ from emi.report.comparison import (
 )
 from emi.report.curves import BLUE, GREY, new_figure, save_figure
 from emi.report.load import final_returns
-from emi.report.statistics import Array, Interval, bootstrap_interval
+from emi.report.statistics import Array, bootstrap_interval
 from emi.report.tables import markdown_table, return_table, write_csv
 from emi.reproduction.drawing import summarise_arm, write_markdown
 from emi.reproduction.experiment import Experiment, Found, seed_text
@@ -35,16 +34,25 @@ POWER = 0.8
 
 @dataclass(frozen=True)
 class Comparison:
-    """The final returns of EMI compared with those of another method."""
+    """The final returns of EMI compared with those of another method: one row of the CSV."""
 
     method: str
-    test: Welch
+    difference: float
+    difference_low: float
+    difference_high: float
+    t: float
+    degrees: float
+    p: float
     p_holm: float
-    better: float  # probability that a run of EMI ends above a run of the other
-    better_interval: Interval
-    detectable: float  # difference that is detected with probability POWER
+    p_one_sided: float
+    probability_of_improvement: float
+    probability_low: float
+    probability_high: float
+    detectable_difference: float  # detected with probability POWER
     papers_difference: float
-    power_for_papers: float  # probability of detecting a difference as large as the paper's
+    power_for_papers_difference: float  # probability of detecting the paper's difference
+    papers_t: float
+    papers_p_one_sided: float
 
 
 def compare(finals: dict[str, Array]) -> list[Comparison]:
@@ -55,17 +63,16 @@ def compare(finals: dict[str, Array]) -> list[Comparison]:
     adjusted = dict(zip(tests, holm([test.p for test in tests.values()]), strict=True))
     comparisons = []
     for method, final in others.items():
-        difference = returns["emi"] - returns[method]
+        test, papers = tests[method], returns["emi"] - returns[method]
         comparisons.append(
             Comparison(
-                method=method,
-                test=tests[method],
-                p_holm=adjusted[method],
-                better=probability_of_improvement(emi, final),
-                better_interval=probability_of_improvement_interval(emi, final),
-                detectable=detectable_difference(emi, final, POWER),
-                papers_difference=difference,
-                power_for_papers=power(emi, final, difference),
+                method,
+                *(test.difference, *test.interval, test.t, test.degrees, test.p),
+                *(adjusted[method], test.p_greater),
+                probability_of_improvement(emi, final),
+                *probability_of_improvement_interval(emi, final),
+                detectable_difference(emi, final, POWER),
+                *(papers, power(emi, final, papers), *PAPERS[method]),
             )
         )
     return comparisons
@@ -85,7 +92,7 @@ def draw(found: Found, stem: Path) -> list[Path]:
         [_seeds(found), "", summary, _table(comparisons), "", *map(_power, comparisons)]
     )
     page = write_markdown(found, stem, body)
-    table = write_csv(stem, [*map(_csv_row, comparisons)])
+    table = write_csv(stem, [*map(asdict, comparisons)])
     return [_draw_returns(finals, stem, found.scaled()), page, table]
 
 
@@ -107,54 +114,27 @@ def _table(comparisons: list[Comparison]) -> str:
         "probability of improvement [95 % CI]",
         "paper: t (p, one-sided)",
     ]
-    lines = []
-    for c in comparisons:
-        low, high = c.test.interval
-        t, p = PAPERS[c.method]
-        lines.append(
-            [
-                title_of(c.method),
-                f"{c.test.difference:.1f} [{low:.1f}, {high:.1f}]",
-                f"{c.test.t:.2f} ({c.test.degrees:.1f})",
-                f"{c.test.p:.2g}",
-                f"{c.p_holm:.2g}",
-                f"{c.test.p_greater:.2g}",
-                f"{c.better:.2f} [{c.better_interval.low:.2f}, {c.better_interval.high:.2f}]",
-                f"{t:g} ({p:.3g})",
-            ]
-        )
+    lines = [
+        [
+            title_of(c.method),
+            f"{c.difference:.1f} [{c.difference_low:.1f}, {c.difference_high:.1f}]",
+            f"{c.t:.2f} ({c.degrees:.1f})",
+            *(f"{p:.2g}" for p in (c.p, c.p_holm, c.p_one_sided)),
+            f"{c.probability_of_improvement:.2f} "
+            f"[{c.probability_low:.2f}, {c.probability_high:.2f}]",
+            f"{c.papers_t:g} ({c.papers_p_one_sided:.3g})",
+        ]
+        for c in comparisons
+    ]
     return markdown_table(header, lines)
 
 
 def _power(c: Comparison) -> str:
     return (
-        f"- EMI and {title_of(c.method)}: these seeds detect a difference of {c.detectable:.0f} "
-        f"with probability {POWER:g}, and one as large as the paper's "
-        f"({c.papers_difference:.1f}) with probability {c.power_for_papers:.2f}."
+        f"- EMI and {title_of(c.method)}: these seeds detect a difference of "
+        f"{c.detectable_difference:.0f} with probability {POWER:g}, and one as large as the "
+        f"paper's ({c.papers_difference:.1f}) with probability {c.power_for_papers_difference:.2f}."
     )
-
-
-def _csv_row(c: Comparison) -> dict[str, object]:
-    t, p = PAPERS[c.method]
-    return {
-        "method": c.method,
-        "difference": c.test.difference,
-        "difference_low": c.test.interval.low,
-        "difference_high": c.test.interval.high,
-        "t": c.test.t,
-        "degrees": c.test.degrees,
-        "p": c.test.p,
-        "p_holm": c.p_holm,
-        "p_one_sided": c.test.p_greater,
-        "probability_of_improvement": c.better,
-        "probability_low": c.better_interval.low,
-        "probability_high": c.better_interval.high,
-        "detectable_difference": c.detectable,
-        "papers_difference": c.papers_difference,
-        "power_for_papers_difference": c.power_for_papers,
-        "papers_t": t,
-        "papers_p_one_sided": p,
-    }
 
 
 def _draw_returns(finals: dict[str, Array], stem: Path, title: str) -> Path:

@@ -19,7 +19,7 @@ from emi.report.page.encoding import evenly, quantised
 from emi.report.privacy import public_config, public_starts
 from emi.report.reference import References, reference_for
 from emi.report.statistics import Array, bootstrap_band, thin
-from emi.report.summary import LAST_ITERATIONS, Summary, common_curves, summarise
+from emi.report.summary import LAST_ITERATIONS, Summary, common_curves
 
 Json = dict[str, Any]
 
@@ -43,15 +43,7 @@ def describe(
         reference = reference_for(references, env)
         longest = max(len(run.metrics["iteration"]) for group in row for run in group.runs)
         width = math.ceil(longest / MOST_POINTS) or 1
-        summaries = [
-            summarise(
-                group.runs,
-                reference,
-                label=group.label,
-                reference_value=group.reference_value(reference),
-            )
-            for group in row
-        ]
+        summaries = [group.summarise(reference) for group in row]
         envs.append(
             {
                 "name": env,
