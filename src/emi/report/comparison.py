@@ -47,20 +47,20 @@ def welch(a: Array, b: Array) -> Welch:
     If neither group has any variance the means count as known: equal means give t 0 and p 1,
     different ones t ±∞ and p 0, both with an interval of width 0 and the degrees of a pooled test.
     """
-    error = _standard_error(a, b)
+    error, degrees = _standard_error(a, b)
     difference = _mean(a) - _mean(b)
-    if error.size == 0:
+    if error == 0:
         t = 0.0 if difference == 0 else math.copysign(math.inf, difference)
         p = 1.0 if difference == 0 else 0.0
-        return Welch(difference, Interval(difference, difference), t, error.degrees, p)
-    t = difference / error.size
-    half = error.size * float(stdtrit(error.degrees, 1 - ALPHA / 2))
+        return Welch(difference, Interval(difference, difference), t, degrees, p)
+    t = difference / error
+    half = error * float(stdtrit(degrees, 1 - ALPHA / 2))
     return Welch(
         difference=difference,
         interval=Interval(difference - half, difference + half),
         t=t,
-        degrees=error.degrees,
-        p=2 * float(stdtr(error.degrees, -abs(t))),
+        degrees=degrees,
+        p=2 * float(stdtr(degrees, -abs(t))),
     )
 
 
@@ -115,10 +115,10 @@ def power(a: Array, b: Array, difference: float) -> float:
     Uses the noncentral t distribution with Welch's degrees of freedom, and the sample variances as
     the true ones. Without variance every difference is detected (1) except 0 (0).
     """
-    error = _standard_error(a, b)
-    if error.size == 0:
+    error, degrees = _standard_error(a, b)
+    if error == 0:
         return float(difference != 0)
-    return _power(difference / error.size, error.degrees)
+    return _power(difference / error, degrees)
 
 
 def detectable_difference(a: Array, b: Array, power: float = 0.8) -> float:
@@ -128,14 +128,14 @@ def detectable_difference(a: Array, b: Array, power: float = 0.8) -> float:
     """
     if not ALPHA < power < 1:
         raise ValueError(f"power lies between {ALPHA} and 1, got {power}")
-    error = _standard_error(a, b)
+    error, degrees = _standard_error(a, b)
     low, high = 0.0, 1.0
-    while _power(high, error.degrees) < power:
+    while _power(high, degrees) < power:
         low, high = high, 2 * high
     for _ in range(50):  # bisection, down to float precision
         middle = (low + high) / 2
-        low, high = (middle, high) if _power(middle, error.degrees) < power else (low, middle)
-    return error.size * high
+        low, high = (middle, high) if _power(middle, degrees) < power else (low, middle)
+    return error * high
 
 
 def _power(noncentrality: float, degrees: float) -> float:
@@ -156,23 +156,16 @@ def _power(noncentrality: float, degrees: float) -> float:
     return 1 - float(density @ missed / density.sum())
 
 
-@dataclass(frozen=True)
-class _StandardError:
+def _standard_error(a: Array, b: Array) -> tuple[float, float]:
     """Standard error of the difference of two means, and its degrees of freedom."""
-
-    size: float
-    degrees: float
-
-
-def _standard_error(a: Array, b: Array) -> _StandardError:
     _require_two_seeds(a, b)
     of_a, of_b = _variance(a) / len(a), _variance(b) / len(b)
     total = of_a + of_b
     if total == 0:
-        return _StandardError(0.0, float(len(a) + len(b) - 2))
+        return 0.0, float(len(a) + len(b) - 2)
     # Welch-Satterthwaite equation, divided by the total so that nothing underflows.
     degrees = 1 / ((of_a / total) ** 2 / (len(a) - 1) + (of_b / total) ** 2 / (len(b) - 1))
-    return _StandardError(math.sqrt(total), degrees)
+    return math.sqrt(total), degrees
 
 
 def _mean(values: Array) -> float:

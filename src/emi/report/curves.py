@@ -15,6 +15,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.patheffects import withStroke
 
+from emi.report.groups import Group
 from emi.report.load import Run
 from emi.report.reference import Reference
 from emi.report.statistics import Array, bootstrap_band, thin
@@ -38,6 +39,11 @@ class Panel:
     reference: Reference = field(default_factory=Reference)
     metric: str = "return_mean"
     meaning: str = "return"
+
+
+def return_panel(group: Group, reference: Reference) -> Panel:
+    """The returns of a group and the published return of its method."""
+    return Panel(group.label, group.runs, group.reference_value(reference), reference)
 
 
 def draw_learning_curves(

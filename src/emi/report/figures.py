@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from emi.report.curves import Panel, draw_learning_curves
+from emi.report.curves import Panel, draw_learning_curves, return_panel
 from emi.report.embedding import draw_embedding, draw_error_model
 from emi.report.groups import group_runs
 from emi.report.load import find_runs
@@ -18,10 +18,7 @@ def write_figures(roots: Sequence[Path], out: Path, references: References) -> l
     parts = []
     for env, row in groups.items():
         reference = reference_for(references, env)
-        panels[env] = [
-            Panel(group.label, group.runs, group.reference_value(reference), reference)
-            for group in row
-        ]
+        panels[env] = [return_panel(group, reference) for group in row]
         summaries = [group.summarise(reference) for group in row]
         lengths = sorted({run.steps for group in row for run in group.runs})
         steps = " and ".join(map(in_millions, lengths))

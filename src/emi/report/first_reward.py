@@ -21,13 +21,6 @@ class FirstReward(NamedTuple):
     seen: bool
 
 
-class RewardCurve(NamedTuple):
-    """Share of runs that have met a reward by each of `steps`, both [time]; a step function."""
-
-    steps: Array
-    share: Array
-
-
 def first_reward(run_steps: Array, returns: Array) -> FirstReward:
     """The first iteration with a return above 0; both [iterations], `returns` is `return_max`.
 
@@ -45,14 +38,14 @@ def first_reward(run_steps: Array, returns: Array) -> FirstReward:
     return FirstReward(float(run_steps[rewarded[0]]), seen=True)
 
 
-def share_with_reward(first: Sequence[FirstReward]) -> RewardCurve:
-    """Kaplan-Meier estimate of the share of runs that have met a reward.
+def share_with_reward(first: Sequence[FirstReward]) -> tuple[Array, Array]:
+    """Kaplan-Meier estimate: steps [time] and the share of runs that have met a reward by then.
 
     The curve starts at step 0 and has a point wherever a run met its first reward or ended. It is
     constant between points (draw it with `where="post"`).
     """
     steps, without = _share_without(first)
-    return RewardCurve(np.array(steps), np.array([float(1 - share) for share in without]))
+    return np.array(steps), np.array([float(1 - share) for share in without])
 
 
 def median_first_reward(first: Sequence[FirstReward]) -> float:

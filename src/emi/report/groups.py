@@ -26,15 +26,16 @@ class Group:
     """Runs that differ only in their seed, under one label."""
 
     label: str
-    runs: tuple[Run, ...]
+    runs: Sequence[Run]
+    preset: bool  # whether they have the settings of the method's preset
 
     @property
     def method(self) -> str:
         return self.runs[0].method
 
     def reference_value(self, reference: Reference) -> float | None:
-        """The published return of the method, if these are runs of its preset."""
-        return reference.returns.get(self.method) if is_preset(self.runs) else None
+        """The published return of the method, which belongs to its preset."""
+        return reference.returns.get(self.method) if self.preset else None
 
     def summarise(self, reference: Reference) -> Summary:
         value = self.reference_value(reference)
@@ -111,7 +112,7 @@ def _split_repeats(label: str, runs: Sequence[Run], remarks: list[str]) -> list[
         else:
             kept.append(run)
     if _distinct_seeds(kept):
-        return [Group(label, tuple(kept))]
+        return [Group(label, kept, is_preset(kept))]
     remarks.append(f"{label} has seeds that were run more than once; they are shown separately.")
     folders: dict[Path, list[Run]] = {}
     for run in kept:
@@ -126,7 +127,8 @@ def _split_repeats(label: str, runs: Sequence[Run], remarks: list[str]) -> list[
         else:  # twice in one folder: only the names of the run directories differ
             named += [(f"{name}, {Path(run.place).name}", [run]) for run in row]
     labels = numbered([name for name, _ in named], label)
-    return [Group(own, tuple(row)) for own, (_, row) in zip(labels, named, strict=True)]
+    preset = is_preset(kept)
+    return [Group(own, row, preset) for own, (_, row) in zip(labels, named, strict=True)]
 
 
 def _distinct_seeds(runs: Sequence[Run]) -> bool:

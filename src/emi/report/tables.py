@@ -79,21 +79,18 @@ def rate_text(rate: Rate | None) -> str:
 
 def csv_row(row: Summary) -> dict[str, object]:
     """The numbers of a row; a single run has no interval."""
-    nothing = (None, None, None)
-    mean, mean_low, mean_high = row.mean or nothing
-    iqm, iqm_low, iqm_high = row.iqm or nothing
     several = len(row.finals) > 1
+    estimates = {
+        f"{name}{end}": value if several or not end else None
+        for name, estimated in (("mean", row.mean), ("iqm", row.iqm))
+        for end, value in zip(("", "_low", "_high"), estimated or [None] * 3, strict=True)
+    }
     return {
         "env": row.env,
         "method": row.label,
         "seeds": row.seeds,
         "steps": row.steps,
-        "mean": mean,
-        "mean_low": mean_low if several else None,
-        "mean_high": mean_high if several else None,
-        "iqm": iqm,
-        "iqm_low": iqm_low if several else None,
-        "iqm_high": iqm_high if several else None,
+        **estimates,
         "late_mean": row.late,
         "solved": row.solved and row.solved.successes,
         "first_reward_median": row.first_reward,

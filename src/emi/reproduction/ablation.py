@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from emi.report.curves import Panel, draw_learning_curves
+from emi.report.curves import Panel, draw_learning_curves, return_panel
 from emi.report.tables import markdown_table, return_table
-from emi.reproduction.drawing import return_panel, summarise_arm, write_returns
+from emi.reproduction.drawing import write_returns
 from emi.reproduction.experiment import Experiment, Found
 from emi.reproduction.paper_values import PAPER
 from emi.reproduction.tasks import CHEETAH, CHEETAH_FOLDER, variant
@@ -20,23 +20,24 @@ ARMS = (
 
 def draw(found: Found, stem: Path) -> list[Path]:
     """Returns in the first row; in the second the norm of φ, which is 0 if φ has collapsed."""
+    groups, paper = found.groups(CHEETAH), PAPER[CHEETAH]
     panels = {
-        CHEETAH: [return_panel(arm, runs) for arm, runs in found.runs.items()],
+        CHEETAH: [return_panel(group, paper) for group in groups],
         "embedding": [
-            Panel(arm.title, runs, metric="emi/state_norm", meaning="mean ‖φ(s)‖")
-            for arm, runs in found.runs.items()
+            Panel(group.label, group.runs, metric="emi/state_norm", meaning="mean ‖φ(s)‖")
+            for group in groups
         ],
     }
     figure = draw_learning_curves(panels, stem, title=found.scaled())
-    rows = [summarise_arm(arm, runs) for arm, runs in found.runs.items()]
+    rows = [group.summarise(paper) for group in groups]
     norms = markdown_table(
         ["method", "mean ‖φ(s)‖ in the last iteration, by seed"],
         [
-            [arm.title, ", ".join(f"{run.metrics['emi/state_norm'][-1]:.3g}" for run in runs)]
-            for arm, runs in found.runs.items()
+            [row.label, ", ".join(f"{run.metrics['emi/state_norm'][-1]:.3g}" for run in row.runs)]
+            for row in rows
         ],
     )
-    body = f"{return_table(rows, PAPER[CHEETAH])}\n{norms}"
+    body = f"{return_table(rows, paper)}\n{norms}"
     return [figure, *write_returns(found, stem, body, rows)]
 
 

@@ -1,7 +1,6 @@
 """Ours: the search for the coefficient η of each baseline, with the same budget for all."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -27,50 +26,47 @@ RULE = (
 )
 
 
-@dataclass(frozen=True)
-class Trial:
-    """One coefficient of one method, over its seeds."""
-
-    method: str
-    eta: float
-    runs: Sequence[Run]
-
-    @property
-    def late_return(self) -> float:
-        """Mean over the seeds of the return of the last iterations; NaN without an episode."""
-        returns = final_returns(self.runs, LAST_ITERATIONS)
-        return float(np.mean(returns)) if len(returns) else float("nan")
-
-    @property
-    def rewarded(self) -> float:
-        """Share of all iterations in which some episode had a reward."""
-        return float(np.mean(np.concatenate([run.metrics["return_max"] > 0 for run in self.runs])))
-
-    @property
-    def score(self) -> tuple[float, float]:
-        """What the search maximises: late return, then the share of rewarded iterations."""
-        late = -np.inf if np.isnan(self.late_return) else round(self.late_return, 1)
-        return late, round(self.rewarded, 3)
+Trials = dict[float, list[Run]]  # of one method: the runs of each coefficient
 
 
-def trials(runs: Sequence[Run]) -> dict[str, list[Trial]]:
+def late_return(runs: Sequence[Run]) -> float:
+    """Mean over the seeds of the return of the last iterations; NaN without an episode."""
+    returns = final_returns(runs, LAST_ITERATIONS)
+    return float(np.mean(returns)) if len(returns) else float("nan")
+
+
+def rewarded(runs: Sequence[Run]) -> float:
+    """Share of all iterations in which some episode had a reward."""
+    return float(np.mean(np.concatenate([run.metrics["return_max"] > 0 for run in runs])))
+
+
+def score(runs: Sequence[Run]) -> tuple[float, float]:
+    """What the search maximises: late return, then the share of rewarded iterations."""
+    late = late_return(runs)
+    return -np.inf if np.isnan(late) else round(late, 1), round(rewarded(runs), 3)
+
+
+def chosen(trials: Trials) -> list[float]:
+    """The best coefficients of one method; several if they have the same score."""
+    best = max(map(score, trials.values()))
+    return [eta for eta, runs in trials.items() if score(runs) == best]
+
+
+def by_method(runs: Sequence[Run]) -> dict[str, Trials]:
     """The runs of a search by method and coefficient.
 
     UserError if the methods were given different budgets, which would make the search unfair.
     """
-    cells: dict[tuple[str, float], list[Run]] = {}
-    for run in runs:
-        cells.setdefault((run.method, run.config["eta"]), []).append(run)
-    found: dict[str, list[Trial]] = {}
-    for method, eta in sorted(cells, key=lambda cell: (order_of(cell[0]), cell[1])):
-        found.setdefault(method, []).append(Trial(method, eta, cells[method, eta]))
+    found: dict[str, Trials] = {}
+    for run in sorted(runs, key=lambda run: (order_of(run.method), run.config["eta"])):
+        found.setdefault(run.method, {}).setdefault(run.config["eta"], []).append(run)
     budgets = {
-        method: sorted((t.eta, run.seed, run.steps) for t in row for run in t.runs)
-        for method, row in found.items()
+        method: sorted((eta, run.seed, run.steps) for eta, row in trials.items() for run in row)
+        for method, trials in found.items()
     }
-    first = next(iter(budgets), None)
+    first = next(iter(budgets), "")
     for method, budget in budgets.items():
-        if first is not None and budget != budgets[first]:
+        if budget != budgets[first]:
             raise UserError(
                 f"{method} and {first} were searched with different coefficients, seeds or steps: "
                 "run what is missing"
@@ -78,39 +74,33 @@ def trials(runs: Sequence[Run]) -> dict[str, list[Trial]]:
     return found
 
 
-def chosen(row: Sequence[Trial]) -> list[Trial]:
-    """The best trials of one method; several if they have the same score."""
-    best = max(trial.score for trial in row)
-    return [trial for trial in row if trial.score == best]
-
-
-def search_table(found: dict[str, list[Trial]]) -> str:
+def search_table(found: dict[str, Trials]) -> str:
     """Markdown: one row per method, one column per coefficient, the best in bold."""
-    etas = sorted({trial.eta for row in found.values() for trial in row})
     rows = []
-    for method, row in found.items():
-        best, cells = chosen(row), []
-        for trial in row:
-            returns = ", ".join(f"{run.final_return(LAST_ITERATIONS):.1f}" for run in trial.runs)
-            cell = f"{returns} ({trial.rewarded:.0%})"
-            cells.append(f"**{cell}**" if trial in best else cell)
+    for method, trials in found.items():
+        cells = []
+        for eta, runs in trials.items():
+            returns = ", ".join(f"{run.final_return(LAST_ITERATIONS):.1f}" for run in runs)
+            bold = "**" if eta in chosen(trials) else ""
+            cells.append(f"{bold}{returns} ({rewarded(runs):.0%}){bold}")
         rows.append([title_of(method), *cells])
+    etas = next(iter(found.values()))
     return markdown_table(["method", *(f"η = {eta:g}" for eta in etas)], rows)
 
 
 def draw(found: Found, stem: Path) -> list[Path]:
-    by_method = trials([run for runs in found.runs.values() for run in runs])
+    methods = by_method([run for runs in found.runs.values() for run in runs])
     rows: list[dict[str, object]] = [
         {
-            "method": trial.method,
-            "eta": trial.eta,
-            "late_return": trial.late_return,
-            "rewarded": trial.rewarded,
+            "method": method,
+            "eta": eta,
+            "late_return": late_return(runs),
+            "rewarded": rewarded(runs),
         }
-        for row in by_method.values()
-        for trial in row
+        for method, trials in methods.items()
+        for eta, runs in trials.items()
     ]
-    page = write_markdown(found, stem, f"{search_table(by_method)}\n\n{RULE}")
+    page = write_markdown(found, stem, f"{search_table(methods)}\n\n{RULE}")
     return [page, write_csv(stem, rows)]
 
 

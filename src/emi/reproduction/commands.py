@@ -20,7 +20,6 @@ from emi.reproduction.experiment import (
     Arm,
     Budget,
     Experiment,
-    Found,
     find,
     finished_run,
     seed_text,
@@ -183,7 +182,11 @@ def draw_experiments(names: Sequence[str], results: Path, out: Path) -> int:
             print(path)
         if found.scaled():
             print(f"{experiment.name}: {found.scaled()}")
-        for line in missing_lines(found):
+        for arm, seeds in found.missing.items():
+            word = "seed" if len(seeds) == 1 else "seeds"
+            line = f"{arm.place} {word} {seed_text(seeds)}, {in_millions(arm.steps)} steps"
+            lacking.setdefault(line, []).append(experiment.name)
+        for line in found.missing_files:
             lacking.setdefault(line, []).append(experiment.name)
     for line, wanted in lacking.items():
         print(f"missing: {line} ({', '.join(wanted)})")
@@ -194,13 +197,3 @@ def _require_folder(results: Path) -> None:
     """UserError for a mistyped name; the default folder may not exist yet."""
     if not results.is_dir() and (results.exists() or results != RESULTS):
         raise UserError(f"{results} is not a folder: give the folder of the results with --results")
-
-
-def missing_lines(found: Found) -> list[str]:
-    """One line for each incomplete arm, one for each missing file."""
-    lines = [
-        f"{arm.place} {'seed' if len(seeds) == 1 else 'seeds'} {seed_text(seeds)}, "
-        f"{in_millions(arm.steps)} steps"
-        for arm, seeds in found.missing.items()
-    ]
-    return [*lines, *found.missing_files]

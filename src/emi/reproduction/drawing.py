@@ -3,37 +3,32 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from emi.report.curves import Panel, draw_learning_curves
-from emi.report.load import Run, embedding_of, load_run
-from emi.report.summary import Summary, summarise
+from emi.report.curves import draw_learning_curves, return_panel
+from emi.report.load import embedding_of, load_run
+from emi.report.reference import reference_for
+from emi.report.summary import Summary
 from emi.report.tables import csv_row, return_table, with_ending, write_csv
-from emi.reproduction.experiment import Arm, Found
+from emi.reproduction.experiment import Found
 from emi.reproduction.paper_values import PAPER
-
-
-def return_panel(arm: Arm, runs: Sequence[Run]) -> Panel:
-    return Panel(arm.title, runs, arm.reference_value, arm.reference)
-
-
-def summarise_arm(arm: Arm, runs: Sequence[Run]) -> Summary:
-    return summarise(runs, arm.reference, label=arm.title, reference_value=arm.reference_value)
+from emi.reproduction.tasks import CHEETAH
 
 
 def draw_returns(found: Found, stem: Path) -> list[Path]:
     """Learning curves: the panels of each environment in rows of their own."""
     rows = {
-        env: [return_panel(arm, runs) for arm, runs in found.of(env).items()]
+        env: [return_panel(group, reference_for(PAPER, env)) for group in found.groups(env)]
         for env in found.environments
     }
     return [draw_learning_curves(rows, stem, title=found.scaled())]
 
 
 def draw_variants(found: Found, stem: Path, heading: str) -> list[Path]:
-    """Learning curves of variants in one environment under `heading`, and their table."""
-    panels = [return_panel(arm, runs) for arm, runs in found.runs.items()]
+    """Learning curves of variants on SparseHalfCheetah under `heading`, and their table."""
+    groups, paper = found.groups(CHEETAH), PAPER[CHEETAH]
+    panels = [return_panel(group, paper) for group in groups]
     figure = draw_learning_curves({heading: panels}, stem, title=found.scaled())
-    rows = [summarise_arm(arm, runs) for arm, runs in found.runs.items()]
-    return [figure, *write_returns(found, stem, return_table(rows, PAPER[rows[0].env]), rows)]
+    rows = [group.summarise(paper) for group in groups]
+    return [figure, *write_returns(found, stem, return_table(rows, paper), rows)]
 
 
 def write_returns(found: Found, stem: Path, body: str, rows: Sequence[Summary]) -> list[Path]:

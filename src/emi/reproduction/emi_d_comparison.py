@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from emi.report.tables import return_table
-from emi.reproduction.drawing import draw_returns, summarise_arm, write_returns
+from emi.reproduction.drawing import draw_returns, write_returns
 from emi.reproduction.experiment import Experiment, Found
 from emi.reproduction.paper_values import PAPER
 from emi.reproduction.tasks import ATARI, LOCOMOTION, task
@@ -20,7 +20,7 @@ def draw(found: Found, stem: Path) -> list[Path]:
     found = replace(found, runs={a: runs for a, runs in found.runs.items() if a.env in compared})
     parts, rows = [], []
     for env in found.environments:
-        own = [summarise_arm(arm, runs) for arm, runs in found.of(env).items()]
+        own = [group.summarise(PAPER[env]) for group in found.groups(env)]
         rows += own
         parts.append(f"**{env}**\n\n{return_table(own, PAPER[env])}")
     return [*draw_returns(found, stem), *write_returns(found, stem, "\n".join(parts), rows)]

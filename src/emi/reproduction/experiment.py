@@ -13,10 +13,9 @@ from pathlib import Path
 
 from emi.errors import UserError
 from emi.intrinsic.table import title_of
+from emi.report.groups import Group
 from emi.report.load import Run, dotted, embedding_of, has_begun, load_run
-from emi.report.reference import Reference, reference_for
 from emi.report.tables import in_millions
-from emi.reproduction.paper_values import PAPER
 from emi.runs.run_directory import file_name
 from emi.training.config import to_dict
 from emi.training.presets import resolve
@@ -48,15 +47,6 @@ class Arm:
 
     def path(self, root: Path, seed: int) -> Path:
         return root / self.place / f"seed{seed}"
-
-    @property
-    def reference(self) -> Reference:
-        return reference_for(PAPER, self.env)
-
-    @property
-    def reference_value(self) -> float | None:
-        """The paper's return, which belongs to the preset of the method."""
-        return None if self.settings else self.reference.returns.get(self.method)
 
 
 @dataclass(frozen=True)
@@ -117,9 +107,13 @@ class Found:
         files = (*self.experiment.embeddings, *self.experiment.files)
         return not self.runs and len(self.missing_files) == len(files)
 
-    def of(self, env: str) -> dict[Arm, list[Run]]:
-        """The arms of an environment, in the grid's order."""
-        return {arm: runs for arm, runs in self.runs.items() if arm.env == env}
+    def groups(self, env: str) -> list[Group]:
+        """The arms of an environment as groups, in the grid's order."""
+        return [
+            Group(arm.title, runs, preset=not arm.settings)
+            for arm, runs in self.runs.items()
+            if arm.env == env
+        ]
 
     @property
     def environments(self) -> list[str]:
@@ -129,9 +123,9 @@ class Found:
         """A note on runs with fewer steps than the grid asks for, in all or in one environment."""
         parts = []
         for name in self.environments if env is None else [env]:
-            arms = self.of(name)
-            asked = max((arm.steps for arm in arms), default=0)
-            fewest = min((run.steps for runs in arms.values() for run in runs), default=asked)
+            asked = max((arm.steps for arm in self.runs if arm.env == name), default=0)
+            steps = (run.steps for group in self.groups(name) for run in group.runs)
+            fewest = min(steps, default=asked)
             if fewest < asked:
                 parts.append(f"{name} at {in_millions(fewest)} of {in_millions(asked)} steps")
         return f"SCALED: {'; '.join(parts)}" if parts else ""

@@ -1,5 +1,6 @@
 """Ours: the share of runs that end above a return, and that have met a reward by a step."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -33,7 +34,7 @@ def draw(found: Found, stem: Path) -> list[Path]:
     figure = new_figure(9, 3.3 * len(environments) + 0.5, found.scaled())
     axes = figure.subplots(len(environments), 2, squeeze=False)
     for (left, right), env in zip(axes, environments, strict=True):
-        methods = {arm.method: runs for arm, runs in found.of(env).items()}
+        methods = {group.method: group.runs for group in found.groups(env)}
         _draw_profiles(left, methods)
         _draw_first_rewards(right, methods)
         left.set_ylabel(f"{env}\nshare of runs")
@@ -44,7 +45,7 @@ def draw(found: Found, stem: Path) -> list[Path]:
     return [save_figure(figure, stem)]
 
 
-def _draw_profiles(panel: Axes, methods: dict[str, list[Run]]) -> None:
+def _draw_profiles(panel: Axes, methods: dict[str, Sequence[Run]]) -> None:
     finals = {m: final_returns(runs) for m, runs in methods.items()}
     finals = {method: final for method, final in finals.items() if len(final)}
     highest = max((final.max() for final in finals.values()), default=0.0)
@@ -62,13 +63,13 @@ def _draw_profiles(panel: Axes, methods: dict[str, list[Run]]) -> None:
     _frame(panel, thresholds[-1])
 
 
-def _draw_first_rewards(panel: Axes, methods: dict[str, list[Run]]) -> None:
+def _draw_first_rewards(panel: Axes, methods: dict[str, Sequence[Run]]) -> None:
     end = max(run.reached for runs in methods.values() for run in runs)
     for method, runs in methods.items():
         colour, line, width = STYLES[method]
-        curve = share_with_reward([first for run in runs if (first := run.first_reward)])
-        steps = np.append(curve.steps, max(run.reached for run in runs)) / 1e6
-        share = np.append(curve.share, curve.share[-1])
+        steps, share = share_with_reward([first for run in runs if (first := run.first_reward)])
+        steps = np.append(steps, max(run.reached for run in runs)) / 1e6
+        share = np.append(share, share[-1])
         panel.step(steps, share, where="post", color=colour, linestyle=line, linewidth=width)
     panel.set_xlabel("environment steps (M)")
     panel.set_title("runs that have met a reward", fontsize=10)

@@ -14,8 +14,7 @@ import json
 import multiprocessing
 import signal
 import time
-import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,6 +24,8 @@ from emi.batch import FloatArray
 from emi.durable_file import write_durably
 from emi.errors import UserError
 from emi.report.curves import new_figure, save_figure
+from emi.report.load import read_file
+from emi.report.packed import UNREADABLE
 from emi.report.statistics import bootstrap_interval, on_common_steps, wilson_interval
 from emi.report.summary import Estimate, Rate
 from emi.report.tables import estimate, markdown_table, rate_text
@@ -167,26 +168,24 @@ def save(out: Path, runs: Runs) -> None:
 
 def load(out: Path) -> Runs:
     """What `save` wrote, empty if there is nothing; UserError if it is damaged."""
-    if not (out / "runs.csv").exists():
-        return {}
-    try:
-        return _read(out)
-    except (OSError, EOFError, KeyError, TypeError, ValueError, zlib.error) as error:
-        raise UserError(f"{out} is damaged ({error}): run sb3_success again") from None
-
-
-def _read(out: Path) -> Runs:
     runs: Runs = {}
-    with (out / "runs.csv").open(newline="") as file:
-        for line in csv.DictReader(file):
+    if not (out / "runs.csv").exists():
+        return runs
+    try:
+        for line in _lines(out / "runs.csv"):
             row = Row(line["arm"], *(json.loads(line[name] or "null") for name in Row._fields[1:]))
             runs[row.arm, row.seed] = (row, [])
-    with gzip.open(out / "curves.csv.gz", "rt", newline="") as file:
-        for line in csv.DictReader(file):
+        for line in _lines(out / "curves.csv.gz"):
             end = EpisodeEnd(*(json.loads(line[name]) for name in EpisodeEnd._fields))
             if (cell := (line["arm"], int(line["seed"]))) in runs:
                 runs[cell][1].append(end)
+    except UNREADABLE as error:
+        raise UserError(f"{out} is damaged ({error}): run sb3_success again") from None
     return runs
+
+
+def _lines(file: Path) -> Iterator[dict[str, str]]:
+    return csv.DictReader(read_file(file).decode().splitlines())
 
 
 def to_do(runs: Runs, seeds: Iterable[int], steps: int) -> list[tuple[str, int]]:

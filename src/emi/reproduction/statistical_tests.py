@@ -16,10 +16,9 @@ from emi.report.comparison import (
     welch,
 )
 from emi.report.curves import BLUE, GREY, new_figure, save_figure
-from emi.report.load import final_returns
 from emi.report.statistics import Array, bootstrap_interval
 from emi.report.tables import markdown_table, return_table, write_csv
-from emi.reproduction.drawing import summarise_arm, write_markdown
+from emi.reproduction.drawing import write_markdown
 from emi.reproduction.experiment import Experiment, Found, seed_text
 from emi.reproduction.paper_values import PAPER
 from emi.reproduction.tasks import CHEETAH, task
@@ -79,14 +78,14 @@ def compare(finals: dict[str, Array]) -> list[Comparison]:
 
 
 def draw(found: Found, stem: Path) -> list[Path]:
-    finals = {arm.method: final_returns(runs) for arm, runs in found.runs.items()}
+    rows = [group.summarise(PAPER[CHEETAH]) for group in found.groups(CHEETAH)]
+    finals = {row.runs[0].method: row.finals for row in rows}
     enough = {method for method, final in finals.items() if len(final) > 1}
     if "emi" not in enough or len(enough) < 2:
         raise UserError(
             "a test needs two seeds or more of emi and of another method: run more seeds"
         )
     comparisons = compare(finals)
-    rows = [summarise_arm(arm, runs) for arm, runs in found.runs.items()]
     summary = return_table(rows, PAPER[CHEETAH])
     body = "\n".join(
         [_seeds(found), "", summary, _table(comparisons), "", *map(_power, comparisons)]

@@ -5,7 +5,7 @@ from pathlib import Path
 from emi.intrinsic.table import title_of
 from emi.report.summary import Summary
 from emi.report.tables import in_millions, markdown_table, return_table
-from emi.reproduction.drawing import summarise_arm, write_returns
+from emi.reproduction.drawing import write_returns
 from emi.reproduction.experiment import Experiment, Found
 from emi.reproduction.paper_values import PAPER
 from emi.reproduction.tasks import ATARI, LOCOMOTION, task
@@ -19,9 +19,10 @@ Rows = dict[str, dict[str, Summary]]  # by environment and method
 
 
 def draw(found: Found, stem: Path) -> list[Path]:
-    rows: Rows = {}
-    for arm, runs in found.runs.items():
-        rows.setdefault(arm.env, {})[arm.method] = summarise_arm(arm, runs)
+    rows: Rows = {
+        env: {group.method: group.summarise(PAPER[env]) for group in found.groups(env)}
+        for env in found.environments
+    }
     parts = ["Mean final return, ours / the paper's:", _overview(rows)]
     for env, methods in rows.items():
         lengths = sorted({row.steps for row in methods.values()})

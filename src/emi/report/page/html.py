@@ -17,7 +17,7 @@ from emi.report.groups import group_runs
 from emi.report.load import find_runs
 from emi.report.page.data import describe
 from emi.report.page.encoding import deflated
-from emi.report.page.samples import EncodedSample, choose_samples, encode_sample
+from emi.report.page.samples import EncodedSample, encode_samples
 from emi.report.reference import References
 
 # A script uses what earlier ones declare.
@@ -36,8 +36,7 @@ def build_page(roots: Sequence[Path], references: References) -> str:
     """The HTML of the page."""
     groups, remarks = group_runs(find_runs(roots))
     runs = [run for row in groups.values() for group in row for run in group.runs]
-    chosen, left_out = choose_samples(runs)
-    samples = [encode_sample(runs[number], number) for number in chosen]
+    samples, left_out = encode_samples(runs)
     data = describe(groups, remarks + left_out, references)
     data["samples"] = [sample.values for sample in samples]
     return _fill(data, samples)

@@ -37,30 +37,29 @@ class EncodedSample:
     frames: list[str]
 
 
-def choose_samples(runs: Sequence[Run]) -> tuple[list[int], list[str]]:
-    """The numbers of the runs whose samples the page holds, and a remark on those left out.
+def encode_samples(runs: Sequence[Run]) -> tuple[list[EncodedSample], list[str]]:
+    """The samples that the page holds, and a remark on those left out.
 
     Low seeds come first, so that no method fills the page alone.
     """
     have = [k for k, run in enumerate(runs) if run.embedding is not None]
-    chosen: list[int] = []
+    chosen: dict[int, EncodedSample] = {}
     states = 0
     for k in sorted(have, key=lambda k: (runs[k].seed, k)):
-        size = len(read_sample(runs[k])["phi"])
-        if not chosen or states + size <= MOST_STATES:
-            chosen.append(k)
-            states += size
-    if len(chosen) == len(have):
-        return sorted(chosen), []
-    return sorted(chosen), [
-        f"{len(have) - len(chosen)} of {len(have)} embeddings are left out, since a page holds "
-        f"{MOST_STATES:,} states: make a separate page of those runs to see them."
-    ]
+        sample = read_sample(runs[k])
+        if not chosen or states + len(sample["phi"]) <= MOST_STATES:
+            chosen[k] = encode_sample(sample, k)
+            states += len(sample["phi"])
+    missing = len(have) - len(chosen)
+    remark = (
+        f"{missing} of {len(have)} embeddings are left out, since a page holds {MOST_STATES:,} "
+        "states: make a separate page of those runs to see them."
+    )
+    return [chosen[k] for k in sorted(chosen)], [remark] if missing else []
 
 
-def encode_sample(run: Run, number: int) -> EncodedSample:
+def encode_sample(sample: Sample, number: int) -> EncodedSample:
     """The sample of run `number`; its rows are ordered by episode, then by time."""
-    sample = read_sample(run)
     episodes = path_rows(sample)
     order = np.concatenate([episode.rows for episode in episodes])
     points, axes = plane(sample["phi"], sample["clock"])
