@@ -3,6 +3,8 @@
 import gzip
 import json
 import math
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -172,3 +174,17 @@ class TestPacked:
         metrics_file(path).unlink()
         with pytest.raises(UserError, match="emi/seed0 cannot be read as a run \\("):
             load_run(path)
+
+
+def test_the_report_needs_no_training_code() -> None:
+    program = (
+        "import sys, emi\n"
+        "before = set(sys.modules)\n"
+        "import emi.report.figures, emi.report.page.html\n"
+        "allowed = ('emi.report', 'emi.errors', 'emi.durable_file', 'emi.intrinsic.table')\n"
+        "loaded = [name for name in sys.modules if name.startswith('emi.') and name not in before]\n"
+        "print([n for n in loaded if not n.startswith(allowed) and n != 'emi.intrinsic'])\n"
+        "print('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("[]\nFalse\n", "")
