@@ -182,7 +182,7 @@ def test_the_report_needs_no_training_code() -> None:
         "before = set(sys.modules)\n"
         "import emi.report.figures, emi.report.page.html\n"
         "allowed = ('emi.report', 'emi.errors', 'emi.durable_file', 'emi.intrinsic.table')\n"
-        "loaded = [name for name in sys.modules if name.startswith('emi.') and name not in before]\n"
+        "loaded = [n for n in sys.modules if n.startswith('emi.') and n not in before]\n"
         "print([n for n in loaded if not n.startswith(allowed) and n != 'emi.intrinsic'])\n"
         "print('torch' in sys.modules)"
     )

@@ -3,6 +3,7 @@
 import csv
 import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,30 +12,27 @@ import pytest
 
 from emi.cli import main
 from emi.reproduction import commands, made_files
-from emi.reproduction.experiment import Budget, Experiment, FileMaker
+from emi.reproduction.experiment import Budget, Cell, Experiment, FileMaker
 
 SEEDS = (0, 1, 2)
 FILES = {seed: f"ink/{seed}.txt" for seed in SEEDS}
 
 
-def make(root: Path, budget: Budget) -> None:
-    for seed in lacking(root, budget):
+def make(root: Path, cells: Sequence[Cell], samples: int, budget: Budget) -> None:
+    for _, seed in cells:
         if seed == 2 and (root / "broken").exists():
             raise KeyboardInterrupt
         (root / FILES[seed]).write_text("new")
 
 
-def lacking(root: Path, budget: Budget) -> list[int]:
-    return [seed for seed in budget.chosen(SEEDS) if not (root / FILES[seed]).exists()]
+def sizes(root: Path) -> dict[Cell, int]:
+    return {("ink", seed): 1 for seed, name in FILES.items() if (root / name).exists()}
 
 
-def merge(source: Path, target: Path) -> list[Path]:
-    written = []
-    for seed in lacking(target, Budget()):
-        if (source / FILES[seed]).exists():
-            (target / "ink").mkdir(parents=True, exist_ok=True)
-            written.append(Path(shutil.copyfile(source / FILES[seed], target / FILES[seed])))
-    return written
+def copy(source: Path, target: Path, cells: Sequence[Cell]) -> list[Path]:
+    (target / "ink").mkdir(parents=True, exist_ok=True)
+    names = [FILES[seed] for _, seed in cells]
+    return [Path(shutil.copyfile(source / name, target / name)) for name in names]
 
 
 INK = Experiment(
@@ -43,7 +41,7 @@ INK = Experiment(
     paper="is printed.",
     draw=lambda found, stem: [],
     files=tuple(FILES.values()),
-    maker=FileMaker(SEEDS, make, lacking, merge),
+    maker=FileMaker(tuple(("ink", seed) for seed in SEEDS), 1, 1, sizes, make, copy),
 )
 
 

@@ -56,31 +56,34 @@ def test_files_come_back_and_are_the_same_bytes_for_the_same_runs(tmp_path: Path
     assert lines[3] == "emi,0,3000,21,93.25,1,0.9524,200,12.3"
 
 
-def test_existing_runs_are_not_repeated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = tmp_path / "sb3_success"
-    third = {("emi-standardised", 0): 93.0}
-    bench.save(folder, TWO | runs_of(third))
-    bench.run(folder, [0], 3_000, jobs=1)
-    assert capsys.readouterr().out == "0 runs to do, 5 there\n"
-    small = Budget(scale=0.001)
-    assert bench.lacking(tmp_path, small) == [1, 2, 3, 4]
-    assert bench.lacking(tmp_path, Budget(seeds=(0,), scale=0.001)) == []
-    assert bench.lacking(tmp_path, Budget(seeds=(0,))) == [0]  # those have fewer steps
+MAKER = bench.EXPERIMENT.maker
+assert MAKER is not None
+
+
+def test_existing_runs_are_not_repeated(tmp_path: Path) -> None:
+    assert MAKER is not None
+    bench.save(tmp_path / "sb3_success", TWO | runs_of({("emi-standardised", 0): 93.0}))
+    small = MAKER.lacking(tmp_path, Budget(scale=0.001))
+    assert small[:2] == [("emi-standardised", 1), ("ppo", 2)]  # seed by seed
+    assert len(small) == 1 + 3 * 3
+    assert MAKER.lacking(tmp_path, Budget(seeds=(0,), scale=0.001)) == []
+    assert len(MAKER.lacking(tmp_path, Budget(seeds=(0,)))) == 3  # those have fewer steps
 
 
 def test_runs_that_another_folder_lacks_are_copied(tmp_path: Path) -> None:
+    assert MAKER is not None
     runs, results = tmp_path / "runs", tmp_path / "results"
     longer = {cell: (row._replace(steps=9_000), found) for cell, (row, found) in TWO.items()}
     bench.save(runs / "sb3_success", {("ppo", 0): longer["ppo", 0], ("emi", 1): TWO["emi", 1]})
     bench.save(results / "sb3_success", {("ppo", 0): TWO["ppo", 0], ("emi", 0): longer["emi", 0]})
     files = ["runs.csv", "curves.csv.gz"]
-    assert bench.merge(runs, results) == [results / "sb3_success" / name for name in files]
+    assert MAKER.merge(runs, results) == [results / "sb3_success" / name for name in files]
     assert bench.load(results / "sb3_success") == {
         ("ppo", 0): longer["ppo", 0],
         ("emi", 0): longer["emi", 0],
         ("emi", 1): TWO["emi", 1],
     }
-    assert bench.merge(runs, results) == []
+    assert MAKER.merge(runs, results) == []
 
 
 def test_the_table_by_hand() -> None:
@@ -124,18 +127,10 @@ def test_a_table_without_a_row_cannot_be_drawn(tmp_path: Path) -> None:
         bench.draw(find(bench.EXPERIMENT, tmp_path), tmp_path / "out")
 
 
-def test_scaled_seeds_and_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[Any] = []
-    monkeypatch.setattr(bench, "run", lambda *arguments: asked.append(arguments))
-    bench.make(Path("runs"), Budget())
-    bench.make(Path("runs"), Budget(scale=0.1, seeds=(4, 7), jobs=2))
-    bench.make(Path("runs"), Budget(scale=0.0001, seeds=(0,)))
-    folder = Path("runs/sb3_success")
-    assert asked == [
-        (folder, [0, 1, 2, 3, 4], 200_000, 1),
-        (folder, [4], 20_000, 2),
-        (folder, [0], 3_000, 1),
-    ]
+def test_scaled_steps() -> None:
+    assert MAKER is not None
+    scales = (1.0, 0.1, 0.0001)
+    assert [MAKER.asked(Budget(scale=scale)) for scale in scales] == [200_000, 20_000, 3_000]
 
 
 @pytest.mark.parametrize("arm", list(bench.TITLES))
@@ -151,4 +146,4 @@ def test_damaged_files_are_named(tmp_path: Path) -> None:
     curves = tmp_path / "sb3_success" / "curves.csv.gz"
     curves.write_bytes(curves.read_bytes()[:-9])
     with pytest.raises(UserError, match=r"sb3_success is damaged \("):
-        bench.lacking(tmp_path, Budget())
+        bench.sizes(tmp_path)

@@ -112,7 +112,7 @@ def _split_repeats(label: str, runs: Sequence[Run], remarks: list[str]) -> list[
         else:
             kept.append(run)
     if _distinct_seeds(kept):
-        return [Group(label, kept, is_preset(kept))]
+        return [Group(label, kept, is_preset(runs))]
     remarks.append(f"{label} has seeds that were run more than once; they are shown separately.")
     folders: dict[Path, list[Run]] = {}
     for run in kept:
@@ -127,7 +127,7 @@ def _split_repeats(label: str, runs: Sequence[Run], remarks: list[str]) -> list[
         else:  # twice in one folder: only the names of the run directories differ
             named += [(f"{name}, {Path(run.place).name}", [run]) for run in row]
     labels = numbered([name for name, _ in named], label)
-    preset = is_preset(kept)
+    preset = is_preset(runs)
     return [Group(own, row, preset) for own, (_, row) in zip(labels, named, strict=True)]
 
 

@@ -33,7 +33,7 @@ from emi.report.statistics import bootstrap_interval
 from emi.report.summary import Estimate
 from emi.report.tables import estimate, markdown_table, write_csv
 from emi.reproduction.drawing import write_markdown
-from emi.reproduction.experiment import Budget, Experiment, FileMaker, Found
+from emi.reproduction.experiment import Budget, Cell, Experiment, FileMaker, Found
 
 Target = Literal["action", "state"]
 TARGETS: tuple[Target, ...] = ("action", "state")
@@ -107,18 +107,19 @@ def learn(data: Sample, target: Target, seed: int, config: EMIConfig) -> dict[st
     return {"phi": phi.numpy(), "psi": psi.numpy()}
 
 
-def run(
-    root: Path, seeds: Sequence[int], samples: int = SAMPLES, config: EMIConfig = CONFIG
+def make(
+    root: Path,
+    cells: Sequence[Cell],
+    samples: int,
+    budget: Budget,
+    config: EMIConfig = CONFIG,
 ) -> None:
-    """Train every seed and target for which `root` has fewer samples."""
-    (root / FOLDER).mkdir(parents=True, exist_ok=True)
-    for seed in seeds:
-        missing = [t for t in TARGETS if samples_in(root, t, seed) < samples]
-        if not missing:
-            continue
+    """Train each (target, seed) of `cells` on so many samples."""
+    torch.set_num_threads(budget.threads)
+    for seed in dict.fromkeys(seed for _, seed in cells):
         data = sample(seed, samples)
         shown = np.random.default_rng(seed).permutation(len(data.position))[:SHOWN]
-        for target in missing:
+        for target in (target for target in TARGETS if (target, seed) in cells):
             found = learn(data, target, seed, config)
             r2 = np.array(
                 [affine_r2(found["phi"], data.position), affine_r2(found["psi"], data.action)]
@@ -130,52 +131,30 @@ def run(
             print(f"seed {seed}, KL on the {target}: R² position {r2[0]:.3f}, action {r2[1]:.3f}")
 
 
-def samples_in(root: Path, target: Target, seed: int) -> int:
-    """Samples that a file was made from, 0 if it does not exist."""
-    path = root / FILES[target, seed]
-    return int(_read(path)["samples"][0]) if path.exists() else 0
+def read(root: Path) -> dict[Cell, dict[str, Array]]:
+    """The arrays of all files below `root`."""
+    found = {}
+    for cell, path in ((cell, root / name) for cell, name in FILES.items()):
+        if path.exists():
+            try:
+                found[cell] = load_file(path)
+            except (SafetensorError, OSError) as error:
+                raise UserError(f"{path} is damaged ({error}): run box_image again") from None
+    return found
 
 
-def _read(path: Path) -> dict[str, Array]:
-    try:
-        return load_file(path)
-    except (SafetensorError, OSError) as error:
-        raise UserError(f"{path} is damaged ({error}): run box_image again") from None
+def sizes(root: Path) -> dict[Cell, int]:
+    return {cell: int(arrays["samples"][0]) for cell, arrays in read(root).items()}
 
 
-def _asked(budget: Budget) -> int:
-    return max(FEWEST_SAMPLES, round(SAMPLES * budget.scale))
-
-
-def make(root: Path, budget: Budget) -> None:
-    torch.set_num_threads(budget.threads)
-    run(root, budget.chosen(SEEDS), _asked(budget))
-
-
-def lacking(root: Path, budget: Budget) -> list[int]:
-    return [
-        seed
-        for seed in budget.chosen(SEEDS)
-        if any(samples_in(root, target, seed) < _asked(budget) for target in TARGETS)
-    ]
-
-
-def merge(source: Path, target: Path) -> list[Path]:
-    written = []
-    for (kind, seed), name in FILES.items():
-        if samples_in(source, kind, seed) > samples_in(target, kind, seed):
-            (target / FOLDER).mkdir(parents=True, exist_ok=True)
-            written.append(Path(shutil.copyfile(source / name, target / name)))
-    return written
+def copy(source: Path, target: Path, cells: Sequence[Cell]) -> list[Path]:
+    (target / FOLDER).mkdir(parents=True, exist_ok=True)
+    return [Path(shutil.copyfile(source / FILES[c], target / FILES[c])) for c in cells]
 
 
 def draw(found: Found, stem: Path) -> list[Path]:
     """The figure of the first seed that has both targets, and the table of all seeds."""
-    embeddings = {
-        (target, seed): _read(found.root / name)
-        for (target, seed), name in FILES.items()
-        if name not in found.missing_files
-    }
+    embeddings = read(found.root)
     fewest = min(int(arrays["samples"][0]) for arrays in embeddings.values())
     scaled = f"SCALED: {fewest:,} of {SAMPLES:,} samples" if fewest < SAMPLES else ""
     rows: list[dict[str, object]] = [
@@ -201,7 +180,7 @@ def draw(found: Found, stem: Path) -> list[Path]:
     ]
 
 
-def _table(embeddings: dict[tuple[Target, int], dict[str, Array]]) -> str:
+def _table(embeddings: dict[Cell, dict[str, Array]]) -> str:
     """Means over the seeds."""
     lines = []
     for target in TARGETS:
@@ -217,7 +196,7 @@ def _table(embeddings: dict[tuple[Target, int], dict[str, Array]]) -> str:
     return markdown_table(header, lines)
 
 
-def _draw_figure(shown: dict[Target, dict[str, Array]], stem: Path, title: str) -> Path:
+def _draw_figure(shown: dict[str, dict[str, Array]], stem: Path, title: str) -> Path:
     """The true values on the left, then one column per target: states above, actions below."""
     truth = next(iter(shown.values()))
     columns = [
@@ -247,7 +226,7 @@ def _colours(points: Array) -> Array:
     return np.column_stack([0.1 + 0.85 * unit[:, 0], green, 0.1 + 0.85 * unit[:, 1]])
 
 
-FILES: dict[tuple[Target, int], str] = {
+FILES: dict[Cell, str] = {
     (target, seed): f"{FOLDER}/{target}-seed{seed}.safetensors"
     for target in TARGETS
     for seed in SEEDS
@@ -260,5 +239,5 @@ EXPERIMENT = Experiment(
     "with the KL on states they are severely degraded (a figure, no numbers).",
     draw=draw,
     files=tuple(FILES.values()),
-    maker=FileMaker(tuple(SEEDS), make, lacking, merge),
+    maker=FileMaker(tuple(FILES), SAMPLES, FEWEST_SAMPLES, sizes, make, copy),
 )

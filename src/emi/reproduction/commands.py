@@ -81,9 +81,10 @@ def run_experiments(
     makers = [(e, e.maker) for e in experiments if e.maker is not None]
     to_make = []
     for experiment, maker in makers:
-        seeds = maker.lacking(results, budget) if missing else budget.chosen(maker.seeds)
+        cells_to_make = maker.lacking(results, budget) if missing else maker.cells
+        seeds = tuple(budget.chosen(sorted({seed for _, seed in cells_to_make})))
         if seeds:
-            to_make.append((experiment, maker, replace(budget, seeds=tuple(seeds))))
+            to_make.append((experiment, maker, replace(budget, seeds=seeds)))
     if not cells and not to_make:
         grids = [arm.seeds for arm in arms_of(experiments)] + [maker.seeds for _, maker in makers]
         if not any(map(budget.chosen, grids)):

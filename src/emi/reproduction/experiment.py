@@ -22,6 +22,7 @@ from emi.training.presets import resolve
 
 Draw = Callable[["Found", Path], list[Path]]  # the files' path without ending → files written
 Load = Callable[[Path], Run]
+Cell = tuple[str, int]
 
 
 @dataclass(frozen=True)
@@ -68,14 +69,34 @@ class Budget:
 class FileMaker:
     """How the files of an experiment are made that are not runs.
 
-    They lie in one folder below any root. A file with fewer steps or samples than asked for counts
-    as missing.
+    They lie in one folder below any root, and hold cells (variant, seed) of some number of samples.
+    A cell with fewer samples than asked for counts as missing.
     """
 
-    seeds: tuple[int, ...]
-    make: Callable[[Path, Budget], None]  # makes what is missing below a root
-    lacking: Callable[[Path, Budget], list[int]]  # seeds that are not complete below a root
-    merge: Callable[[Path, Path], list[Path]]  # copies what the second root lacks; files written
+    cells: tuple[Cell, ...]
+    samples: int  # of a complete cell
+    fewest: int  # of a scaled cell
+    sizes: Callable[[Path], Mapping[Cell, int]]  # samples of the cells below a root
+    make: Callable[[Path, Sequence[Cell], int, Budget], None]  # cells with so many samples
+    copy: Callable[[Path, Path, Sequence[Cell]], list[Path]]  # cells to another root; files written
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        return tuple(dict.fromkeys(seed for _, seed in self.cells))
+
+    def asked(self, budget: Budget) -> int:
+        return max(self.fewest, round(self.samples * budget.scale))
+
+    def lacking(self, root: Path, budget: Budget) -> list[Cell]:
+        sizes, seeds = self.sizes(root), budget.chosen(self.seeds)
+        asked = self.asked(budget)
+        return [cell for cell in self.cells if cell[1] in seeds and sizes.get(cell, 0) < asked]
+
+    def merge(self, source: Path, target: Path) -> list[Path]:
+        """Copy cells that are larger in `source`; returns the files written."""
+        new, old = self.sizes(source), self.sizes(target)
+        larger = [cell for cell in self.cells if new.get(cell, 0) > old.get(cell, 0)]
+        return self.copy(source, target, larger) if larger else []
 
 
 @dataclass(frozen=True)

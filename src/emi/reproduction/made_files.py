@@ -29,20 +29,21 @@ def make_files(
 ) -> None:
     """Make what is missing below `out`, and record the command."""
     place = out / _folder(experiment)
-    seeds = maker.lacking(out, budget)
-    if not seeds:
+    cells = maker.lacking(out, budget)
+    if not cells:
         print(f"{experiment.name}: complete in {place}")
         return
     place.mkdir(parents=True, exist_ok=True)
     earlier = _starts(place)
+    seeds = sorted({seed for _, seed in cells})
     start = describe_start(command, 0) | {"seeds": seeds}
     began, before = time.monotonic(), _state(place)
     _write(place, [*earlier, start])
     try:
-        maker.make(out, budget)
+        maker.make(out, cells, maker.asked(budget), budget)
     finally:
         seconds = round(time.monotonic() - began, 1)
-        lacking = maker.lacking(out, budget)
+        lacking = {seed for _, seed in maker.lacking(out, budget)}
         # If it was interrupted, it may have made a part of a seed, or nothing at all.
         start["seeds"] = [seed for seed in seeds if seed not in lacking] or seeds
         started = [start | {"seconds": seconds}] if _state(place) != before else []

@@ -14,7 +14,7 @@ import json
 import multiprocessing
 import signal
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,7 +30,7 @@ from emi.report.statistics import bootstrap_interval, on_common_steps, wilson_in
 from emi.report.summary import Estimate, Rate
 from emi.report.tables import estimate, markdown_table, rate_text
 from emi.reproduction.drawing import write_markdown
-from emi.reproduction.experiment import Budget, Experiment, FileMaker, Found
+from emi.reproduction.experiment import Budget, Cell, Experiment, FileMaker, Found
 
 ENV = "MountainCarContinuous-v0"
 SEEDS = range(5)
@@ -72,7 +72,7 @@ class Row(NamedTuple):
     seconds: float
 
 
-Runs = dict[tuple[str, int], tuple[Row, list[EpisodeEnd]]]
+Runs = dict[Cell, tuple[Row, list[EpisodeEnd]]]
 
 
 def train(arm: str, seed: int, steps: int, **settings: Any) -> list[EpisodeEnd]:
@@ -143,7 +143,7 @@ def summarise_run(
     )
 
 
-def work(cell: tuple[str, int], steps: int) -> tuple[Row, list[EpisodeEnd]]:
+def work(cell: Cell, steps: int) -> tuple[Row, list[EpisodeEnd]]:
     """Train one (arm, seed) and time it."""
     start = time.perf_counter()
     episodes = train(*cell, steps)
@@ -188,29 +188,21 @@ def _lines(file: Path) -> Iterator[dict[str, str]]:
     return csv.DictReader(read_file(file).decode().splitlines())
 
 
-def to_do(runs: Runs, seeds: Iterable[int], steps: int) -> list[tuple[str, int]]:
-    """Cells without a run of so many steps, ordered by seed, so that finished ones compare."""
-    return [
-        (arm, seed)
-        for seed in seeds
-        for arm in TITLES
-        if (arm, seed) not in runs or runs[arm, seed][0].steps < steps
-    ]
-
-
-def run(out: Path, seeds: Iterable[int], steps: int, jobs: int) -> None:
-    """Train what is missing, `jobs` runs at a time with one thread each; save after each run."""
-    runs = load(out)
-    cells = to_do(runs, seeds, steps)
+def make(root: Path, cells: Sequence[Cell], steps: int, budget: Budget) -> None:
+    """Train each (arm, seed) of `cells`, one thread each; save after each run."""
+    try:
+        import emi.adapters.stable_baselines3  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise UserError(str(error)) from None
+    runs = load(root / FOLDER)
     print(f"{len(cells)} runs to do, {len(runs)} there", flush=True)
-    if not cells:
-        return
     # Ctrl-C reaches every process of the terminal; this process ends the others.
     ignore = (signal.SIGINT, signal.SIG_IGN)
+    jobs = budget.jobs or 1
     with multiprocessing.get_context("spawn").Pool(jobs, signal.signal, ignore) as pool:
         for row, episodes in pool.imap_unordered(functools.partial(work, steps=steps), cells):
             runs[row.arm, row.seed] = row, episodes
-            save(out, runs)
+            save(root / FOLDER, runs)
             print(
                 f"{row.arm} seed {row.seed}: final return {row.final_return:.1f}, "
                 f"{row.reached:.0%} of {row.episodes} episodes at the flag, {row.seconds:.0f} s",
@@ -218,34 +210,13 @@ def run(out: Path, seeds: Iterable[int], steps: int, jobs: int) -> None:
             )
 
 
-def make(root: Path, budget: Budget) -> None:
-    """UserError if SB3 is not installed."""
-    try:
-        import emi.adapters.stable_baselines3  # noqa: F401
-    except ModuleNotFoundError as error:
-        raise UserError(str(error)) from None
-    run(root / FOLDER, budget.chosen(SEEDS), _asked(budget), budget.jobs or 1)
+def sizes(root: Path) -> dict[Cell, int]:
+    return {cell: row.steps for cell, (row, _) in load(root / FOLDER).items()}
 
 
-def _asked(budget: Budget) -> int:
-    return max(FEWEST_STEPS, round(STEPS * budget.scale))
-
-
-def lacking(root: Path, budget: Budget) -> list[int]:
-    cells = to_do(load(root / FOLDER), budget.chosen(SEEDS), _asked(budget))
-    return list(dict.fromkeys(seed for _, seed in cells))
-
-
-def merge(source: Path, target: Path) -> list[Path]:
-    known = load(target / FOLDER)
-    better = {
-        cell: found
-        for cell, found in load(source / FOLDER).items()
-        if cell not in known or found[0].steps > known[cell][0].steps
-    }
-    if not better:
-        return []
-    save(target / FOLDER, known | better)
+def copy(source: Path, target: Path, cells: Sequence[Cell]) -> list[Path]:
+    new = load(source / FOLDER)
+    save(target / FOLDER, load(target / FOLDER) | {cell: new[cell] for cell in cells})
     return [target / FOLDER / name for name in FILES]
 
 
@@ -323,5 +294,13 @@ EXPERIMENT = Experiment(
     paper="trains with TRPO only.",
     draw=draw,
     files=tuple(f"{FOLDER}/{name}" for name in FILES),
-    maker=FileMaker(tuple(SEEDS), make, lacking, merge),
+    # Seed by seed, so that an interrupted experiment compares all arms.
+    maker=FileMaker(
+        tuple((arm, seed) for seed in SEEDS for arm in TITLES),
+        STEPS,
+        FEWEST_STEPS,
+        sizes,
+        make,
+        copy,
+    ),
 )
