@@ -29,6 +29,10 @@ class Estimate(NamedTuple):
     low: float
     high: float
 
+    @classmethod
+    def of_mean(cls, values: Array) -> "Estimate":
+        return cls(float(values.mean()), *bootstrap_interval(values))
+
 
 class Rate(NamedTuple):
     """A share of runs and its 95 % interval."""
@@ -37,6 +41,10 @@ class Rate(NamedTuple):
     trials: int
     low: float
     high: float
+
+    @classmethod
+    def of(cls, successes: int, trials: int) -> "Rate":
+        return cls(successes, trials, *wilson_interval(successes, trials))
 
 
 @dataclass(frozen=True)
@@ -91,15 +99,14 @@ def summarise(
     first = [run.first_reward for run in runs if run.first_reward is not None]
     solved, some = None, len(finals) > 0
     if some and reference.solved_above is not None:
-        successes = int((finals > reference.solved_above).sum())
-        solved = Rate(successes, len(finals), *wilson_interval(successes, len(finals)))
+        solved = Rate.of(int((finals > reference.solved_above).sum()), len(finals))
     iqm = interquartile_mean
     return Summary(
         env=runs[0].env,
         label=label or title_of(runs[0].method),
         runs=tuple(runs),
         finals=finals,
-        mean=Estimate(float(finals.mean()), *bootstrap_interval(finals)) if some else None,
+        mean=Estimate.of_mean(finals) if some else None,
         iqm=Estimate(iqm(finals), *stratified_bootstrap([finals], iqm)) if some else None,
         late=float(np.mean(late)) if some else None,
         solved=solved,

@@ -29,7 +29,6 @@ from emi.envs.box_image import HORIZON, BoxImageVectorEnv
 from emi.errors import UserError
 from emi.intrinsic.emi import EMI, EMIConfig
 from emi.report.curves import new_figure, save_figure
-from emi.report.statistics import bootstrap_interval
 from emi.report.summary import Estimate
 from emi.report.tables import estimate, markdown_table, write_csv
 from emi.reproduction.drawing import write_markdown
@@ -172,10 +171,9 @@ def draw(found: Found, stem: Path) -> list[Path]:
         for (target, seed), arrays in embeddings.items()
         if seed == (whole[0] if whole else min(seed for _, seed in embeddings))
     }
-    body = "\n\n".join([*([f"**{scaled}**"] if scaled else []), _table(embeddings)])
     return [
         _draw_figure(shown, stem, scaled),
-        write_markdown(found, stem, body),
+        write_markdown(found, stem, _table(embeddings), scaled),
         write_csv(stem, rows),
     ]
 
@@ -189,8 +187,7 @@ def _table(embeddings: dict[Cell, dict[str, Array]]) -> str:
             continue
         cells = []
         for values in np.stack(scores, axis=1):
-            mean = Estimate(values.mean(), *bootstrap_interval(values))
-            cells.append(estimate(mean, len(values), decimals=3))
+            cells.append(estimate(Estimate.of_mean(values), len(values), decimals=3))
         lines.append([f"{target}s", str(len(scores)), *cells])
     header = ["KL on", "seeds", "R² of the position [95 % CI]", "R² of the action [95 % CI]"]
     return markdown_table(header, lines)

@@ -36,9 +36,9 @@ def write_returns(found: Found, stem: Path, body: str, rows: Sequence[Summary]) 
     return [write_markdown(found, stem, body), write_csv(stem, [*map(csv_row, rows)])]
 
 
-def write_markdown(found: Found, stem: Path, body: str) -> Path:
+def write_markdown(found: Found, stem: Path, body: str, scaled: str = "") -> Path:
     """Write `stem`.md: the question, a note on scaled runs, the body, what the paper says."""
-    scaled = found.scaled()
+    scaled = scaled or found.scaled()
     parts = [
         found.experiment.question,
         *([f"**{scaled}**"] if scaled else []),

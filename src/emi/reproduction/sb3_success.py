@@ -26,7 +26,7 @@ from emi.errors import UserError
 from emi.report.curves import new_figure, save_figure
 from emi.report.load import read_file
 from emi.report.packed import UNREADABLE
-from emi.report.statistics import bootstrap_interval, on_common_steps, wilson_interval
+from emi.report.statistics import on_common_steps
 from emi.report.summary import Estimate, Rate
 from emi.report.tables import estimate, markdown_table, rate_text
 from emi.reproduction.drawing import write_markdown
@@ -226,8 +226,8 @@ def draw(found: Found, stem: Path) -> list[Path]:
         raise UserError(f"{found.root / FOLDER / FILES[0]} holds no run: run it again")
     fewest = min(row.steps for row, _ in runs.values())
     scaled = f"SCALED: {fewest:,} of {STEPS:,} steps" if fewest < STEPS else ""
-    body = "\n\n".join([*([f"**{scaled}**"] if scaled else []), table(runs)])
-    return [_draw_figure(runs, stem, scaled), write_markdown(found, stem, body)]
+    page = write_markdown(found, stem, table(runs), scaled)
+    return [_draw_figure(runs, stem, scaled), page]
 
 
 def table(runs: Runs) -> str:
@@ -240,14 +240,12 @@ def table(runs: Runs) -> str:
         if not rows:
             continue
         final = np.array([row.final_return for row in rows])
-        solved_runs = sum(row.solved for row in rows)
-        rate = Rate(solved_runs, len(rows), *wilson_interval(solved_runs, len(rows)))
         cells = [
             title,
             str(len(rows)),
             f"{min(row.steps for row in rows):,}",
-            estimate(Estimate(final.mean(), *bootstrap_interval(final)), len(rows), decimals=1),
-            rate_text(rate),
+            estimate(Estimate.of_mean(final), len(rows), decimals=1),
+            rate_text(Rate.of(sum(row.solved for row in rows), len(rows))),
             f"{np.mean([row.reached for row in rows]):.0%}",
             f"{np.median([row.seconds for row in rows]):.0f}",
         ]

@@ -166,15 +166,8 @@ def _pairs(finals: Sequence[Array]) -> list[list[Json | None]]:
             low, high = probability_of_improvement_interval(finals[a], finals[b])
             table[a][b] = _pair(test.difference, *test.interval, test.p, better, low, high)
             # The reverse comparison is its mirror image.
-            table[b][a] = _pair(
-                -test.difference,
-                -test.interval.high,
-                -test.interval.low,
-                test.p,
-                1 - better,
-                1 - high,
-                1 - low,
-            )
+            mirrored = (-test.interval.high, -test.interval.low, test.p)
+            table[b][a] = _pair(-test.difference, *mirrored, 1 - better, 1 - high, 1 - low)
     for other in range(count):
         cells = [cell for row in table if (cell := row[other]) is not None]
         for cell, adjusted in zip(cells, holm([c["p"] or 0.0 for c in cells]), strict=True):
