@@ -165,7 +165,7 @@ def test_the_error_model_over_an_episode(
     line, *marks = panel.lines
     assert line.get_xdata().tolist() == list(range(21))
     assert line.get_ydata() == pytest.approx([HEIGHTS.get(row, 0) for row in range(7, 28)])
-    steps = [1, 5, 10, 13, 18]  # 13, beside 12, and 22 are not among them
+    steps = [1, 5, 10, 13, 18]  # 13, next to 12, and 22 are not among them
     assert [mark.get_xdata().item() for mark in marks] == steps
     assert [mark.get_ydata().item() for mark in marks] == pytest.approx([3, 9, 5, 4, 6])
     assert [text.get_text() for text in panel.texts] == list("abcde")

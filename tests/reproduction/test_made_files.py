@@ -161,8 +161,8 @@ def test_a_start_that_made_nothing_is_not_recorded() -> None:
         commands.run_experiments(["ink"], RUNS, Budget(seeds=(2,)), command=["emi", "--seeds", "2"])
     assert starts(RUNS) == []
     for seed in (0, 1):
-        typed = ["emi", "--seeds", str(seed)]
-        assert commands.run_experiments(["ink"], RUNS, Budget(seeds=(seed,)), command=typed) == 0
+        command = ["emi", "--seeds", str(seed)]
+        assert commands.run_experiments(["ink"], RUNS, Budget(seeds=(seed,)), command=command) == 0
     assert commands.collect_results(["ink"], RUNS, RESULTS) == 0
     (row,) = manifest(RESULTS)
     assert (row["seed"], row["command"]) == ("0-1", "emi --seeds 0; emi --seeds 1")

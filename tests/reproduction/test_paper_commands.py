@@ -70,14 +70,14 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def words(*parts: object) -> list[str]:
+def paper(*parts: object) -> list[str]:
     return ["paper", *map(str, parts)]
 
 
 def test_list_has_every_experiment_with_its_question_and_available_runs(
     results: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(words("list", "--results", results)) == 0
+    assert main(paper("list", "--results", results)) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == NAMES
     assert all(
@@ -92,7 +92,7 @@ def test_everything_is_drawn_and_the_same_runs_give_the_same_bytes(
     results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     whole, again = tmp_path / "whole", tmp_path / "again"
-    assert main(words("draw", "--results", results, "--out", whole)) == 0
+    assert main(paper("draw", "--results", results, "--out", whole)) == 0
     said = capsys.readouterr()
     assert said.err == ""
     stems = {path.stem for path in whole.iterdir()}
@@ -118,7 +118,7 @@ def test_everything_is_drawn_and_the_same_runs_give_the_same_bytes(
 
     # A table with a bootstrap, points in a raster, curves: by name, and only what was named.
     names = ("statistical_tests", "error_model", "rounding")
-    assert main(words("draw", *names, "--results", results, "--out", again)) == 0
+    assert main(paper("draw", *names, "--results", results, "--out", again)) == 0
     drawn = sorted(again.iterdir())
     assert {path.stem for path in drawn} == {*names, "error_model_SparseHalfCheetah"}
     assert all(path.read_bytes() == (whole / path.name).read_bytes() for path in drawn)
@@ -129,7 +129,7 @@ def test_scaled_runs_are_marked_in_figure_and_table(
 ) -> None:
     write_arm(tmp_path, ablation.ARMS[0], [1.0, 2.0], scale=0.02)
     write_arm(tmp_path, ablation.ARMS[2], [3.0, 4.0])
-    assert main(words("draw", "ablation", "--results", tmp_path)) == 0
+    assert main(paper("draw", "ablation", "--results", tmp_path)) == 0
     mark = "SCALED: SparseHalfCheetah at 0.1M of 5M steps"
     figures = tmp_path / "figures"
     assert f"**{mark}**" in (figures / "ablation.md").read_text().splitlines()
@@ -144,12 +144,12 @@ def test_unfinished_runs_are_missing(tmp_path: Path, capsys: pytest.CaptureFixtu
     write_arm(tmp_path, arm, [1.0])
     metrics_file(arm.path(tmp_path, 0)).unlink()
     assert finished_run(arm, tmp_path, 0) is None
-    assert main(words("draw", "ablation", "--results", tmp_path)) == 0
+    assert main(paper("draw", "ablation", "--results", tmp_path)) == 0
     line, *_ = capsys.readouterr().out.splitlines()
     place = "ablation_no_information/SparseHalfCheetah/emi"
     assert line == f"missing: {place} seeds 0-4, 5M steps (ablation)"
     assert not (tmp_path / "figures").exists()
-    assert main(words("collect", "ablation", "--runs", tmp_path, "--results", "nowhere")) == 0
+    assert main(paper("collect", "ablation", "--runs", tmp_path, "--results", "nowhere")) == 0
     said = [f"not finished: {tmp_path / place / f'seed{seed}'}" for seed in (0, 1)]
     assert capsys.readouterr().out.splitlines() == [*said, f"nothing new below {tmp_path}"]
 
@@ -174,7 +174,7 @@ def test_a_run_with_other_settings_is_not_drawn(
     write_arm(tmp_path, whole, [1.0])
     (tmp_path / whole.folder).rename(tmp_path / wrong.folder)
     write_arm(tmp_path, coefficient_search.EXPERIMENT.arms[0], [0.0, 0.0])
-    assert main(words("draw", "ablation", "coefficient_search", "--results", tmp_path)) == 1
+    assert main(paper("draw", "ablation", "coefficient_search", "--results", tmp_path)) == 1
     said = capsys.readouterr()
     sentence = "was run with intrinsic.error_model=True and not False"
     assert said.err.startswith("emi: ablation is not drawn: ")
@@ -184,7 +184,7 @@ def test_a_run_with_other_settings_is_not_drawn(
 
 
 @pytest.mark.parametrize(
-    ("typed", "sentence"),
+    ("arguments", "sentence"),
     [
         (["draw", "abblation"], "unknown table or figure 'abblation': did you mean 'ablation'?"),
         (["run", "nonsense"], "unknown table or figure 'nonsense': see 'emi paper list'"),
@@ -198,9 +198,9 @@ def test_a_run_with_other_settings_is_not_drawn(
     ],
 )
 def test_bad_input_is_one_sentence(
-    typed: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(words(*typed)) == 2
+    assert main(paper(*arguments)) == 2
     error = capsys.readouterr().err
     assert error.startswith(f"emi: {sentence}")
     assert error.count("\n") == 1
@@ -220,7 +220,7 @@ def test_a_damaged_run_is_named_and_the_rest_is_drawn(
     write_arm(tmp_path, ablation.ARMS[0], [1.0, 2.0])
     write_arm(tmp_path, coefficient_search.EXPERIMENT.arms[0], [0.0, 0.0])
     (ablation.ARMS[0].path(tmp_path, 1).parent / file).resolve().write_bytes(content)
-    assert main(words("draw", "ablation", "coefficient_search", "--results", tmp_path)) == 1
+    assert main(paper("draw", "ablation", "coefficient_search", "--results", tmp_path)) == 1
     said = capsys.readouterr()
     assert said.err.startswith(f"emi: ablation is not drawn: {tmp_path}/ablation_no_information/")
     assert f"{sentence} (" in said.err
@@ -241,7 +241,7 @@ def test_a_damaged_run_directory_is_named(
         (damaged / name).unlink()
     else:
         (damaged / name).write_bytes(content)
-    assert main(words("draw", "ablation", "--results", tmp_path)) == 1
+    assert main(paper("draw", "ablation", "--results", tmp_path)) == 1
     error = capsys.readouterr().err
     assert error.startswith(f"emi: ablation is not drawn: {damaged} cannot be read as a run (")
 
@@ -254,8 +254,15 @@ def test_replacing_a_run_is_reported(tmp_path: Path, capsys: pytest.CaptureFixtu
     path.write_text(path.read_text().replace("c0ffee", "decaf"))
     old = arm.path(tmp_path / "old", 0)
     for said in ([f"replaced: {old} was of commit c0ffee and now decaf", str(old)], [str(old)]):
-        typed = ["collect", "ablation", "--runs", tmp_path / "new", "--results", tmp_path / "old"]
-        assert main(words(*typed)) == 0
+        arguments = [
+            "collect",
+            "ablation",
+            "--runs",
+            tmp_path / "new",
+            "--results",
+            tmp_path / "old",
+        ]
+        assert main(paper(*arguments)) == 0
         assert capsys.readouterr().out.splitlines() == said
 
 
@@ -275,8 +282,8 @@ def test_a_full_disk_leaves_the_manifest_whole(
         sync(descriptor)
 
     monkeypatch.setattr(os, "fsync", full)
-    typed = ["collect", "ablation", "--runs", tmp_path / "runs", "--results", results]
-    assert main(words(*typed)) == 1
+    arguments = ["collect", "ablation", "--runs", tmp_path / "runs", "--results", results]
+    assert main(paper(*arguments)) == 1
     sentence = "emi: cannot write: no space left on device: fix that and run this again\n"
     assert capsys.readouterr().err == sentence
     assert (results / "MANIFEST.csv").read_text() == before
@@ -294,7 +301,7 @@ def test_the_next_commands_name_the_given_folders(
 
     monkeypatch.setattr(commands, "sweep", done)
     monkeypatch.chdir(tmp_path)
-    assert main(words("run", "ablation", "--seeds", "0", "--results", "my results")) == 0
+    assert main(paper("run", "ablation", "--seeds", "0", "--results", "my results")) == 0
     assert capsys.readouterr().out.splitlines() == [
         "next: emi paper collect ablation --runs runs/paper --results 'my results'",
         "then: emi paper draw ablation --results 'my results'",
@@ -343,7 +350,7 @@ def test_a_scaled_run_does_not_replace_the_full_one(
     (experiment,) = (e for e in EXPERIMENTS if e.name == "loss_convergence")
     assert len(planned([experiment], tmp_path / "runs", Budget(), tmp_path)) == 5
     assert planned([experiment], tmp_path / "runs", Budget(scale=0.1), tmp_path) == []
-    main(words("list", "--results", tmp_path))
+    main(paper("list", "--results", tmp_path))
     (line,) = (x for x in capsys.readouterr().out.splitlines() if x.startswith("loss_convergence"))
     assert line.endswith("(5 of 5 runs, 5 of them scaled)")
 
@@ -367,8 +374,8 @@ def test_run_collect_and_draw_from_end_to_end(
     tiny = Experiment("tiny", "Does it run?", "does.", draw_returns, arms)
     monkeypatch.setattr(commands, "named", lambda names: (tiny,))
     runs, results = tmp_path / "runs", tmp_path / "results"
-    typed = words("run", "tiny", "--scale", "0.1", "--out", runs, "--jobs", 1)
-    assert main(typed) == 0
+    arguments = paper("run", "tiny", "--scale", "0.1", "--out", runs, "--jobs", 1)
+    assert main(arguments) == 0
     said = capsys.readouterr().out
     assert "2 runs: 2 done" in said
     assert f"next: emi paper collect tiny --runs {runs}" in said
@@ -376,10 +383,10 @@ def test_run_collect_and_draw_from_end_to_end(
     assert directory == runs / "small_plain/gym-MountainCarContinuous-v0/trpo/seed0"
     assert json.loads((directory / "config.json").read_text())["steps"] == 3_000
     # Started again, it does nothing twice.
-    assert main(typed) == 0
+    assert main(arguments) == 0
     assert "2 runs: 2 skipped" in capsys.readouterr().out
 
-    assert main(words("collect", "tiny", "--runs", runs, "--results", results)) == 0
+    assert main(paper("collect", "tiny", "--runs", runs, "--results", results)) == 0
     collected = capsys.readouterr().out.splitlines()
     assert collected == [str(arm.path(results, 0)) for arm in arms]
     (record,) = read_records(results / "small_bonus").values()
@@ -395,7 +402,7 @@ def test_run_collect_and_draw_from_end_to_end(
     command = manifest[0].split(",")[2]
     assert command.startswith(f"emi train {env} --method emi --seed 0 --steps 3000 ")
     assert command.endswith("--set intrinsic.epochs=1 num_envs=1 steps_per_iteration=1000")
-    assert main(words("draw", "tiny", "--results", results)) == 0
+    assert main(paper("draw", "tiny", "--results", results)) == 0
     drawn = capsys.readouterr().out.splitlines()
     assert drawn[-1] == f"tiny: SCALED: {env} at 0.003M of 0.005M steps"
     assert drawn[:-1] == [str(results / "figures/tiny.png")]
@@ -410,14 +417,14 @@ def test_collect_keeps_the_longer_run_and_copies_the_embedding(
     write_arm(runs, arm, [1.0, 2.0], scale=0.1)
     for seed in (0, 1):
         write_sample(arm.path(runs, seed))
-    assert main(words("collect", "loss_convergence", "--runs", runs, "--results", results)) == 0
+    assert main(paper("collect", "loss_convergence", "--runs", runs, "--results", results)) == 0
     kept, copied = capsys.readouterr().out.splitlines()
     assert kept == f"kept: {arm.path(results, 0)} has 5M steps, the new run 0.5M"
     assert copied == str(arm.path(results, 1))
     assert not embedding_file(arm.path(results, 1)).exists()  # no figure needs it
 
     # The sample of a run that was not collected must not be stored with another run.
-    asked = words("collect", "embedding_paths", "--runs", runs, "--results", results)
+    asked = paper("collect", "embedding_paths", "--runs", runs, "--results", results)
     sample = embedding_file(arm.path(results, 0))
     assert main(asked) == 0
     assert not sample.exists()
@@ -433,7 +440,7 @@ def test_collect_keeps_the_longer_run_and_copies_the_embedding(
     # A run that replaces another removes its sample, whatever experiment was named.
     longer = tmp_path / "longer"
     write_arm(longer, arm, [9.0])
-    collect_longer = words("collect", "table_1", "--runs", longer, "--results", results)
+    collect_longer = paper("collect", "table_1", "--runs", longer, "--results", results)
     assert main(collect_longer) == 0
     assert not sample.exists()
     write_sample(arm.path(longer, 0), steps=60)
@@ -452,7 +459,7 @@ def test_a_collected_run_directory_reads_back_equal(tmp_path: Path) -> None:
     arm = ablation.ARMS[0]
     write_arm(runs, arm, [1.0, 2.0])
     before = {seed: load_run(unpack_arm(runs, arm, seed)) for seed in (0, 1)}
-    assert main(words("collect", "ablation", "--runs", runs, "--results", results)) == 0
+    assert main(paper("collect", "ablation", "--runs", runs, "--results", results)) == 0
     for seed, run in before.items():
         packed = load_run(arm.path(results, seed))
         assert (packed.config, packed.provenance) == (run.config, run.provenance)

@@ -107,7 +107,7 @@ def picture(page: Page, name: str) -> str:
 
 
 def state(page: Page) -> dict[str, str]:
-    """The names and values beside the explorer."""
+    """The names and values next to the explorer."""
     names = page.locator("#state-values dt").all_text_contents()
     return dict(zip(names, page.locator("#state-values dd").all_text_contents(), strict=True))
 
