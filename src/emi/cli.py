@@ -193,25 +193,30 @@ def _parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentPars
 
     report = command("report", "one HTML page of runs: curves, tests, embeddings", _report)
     report.add_argument("dirs", type=Path, metavar="DIR", nargs="+", help="runs or folders of runs")
-    report.add_argument("--out", type=Path, default=Path("report.html"), metavar="FILE")
+    report.add_argument(
+        "--out", type=Path, default=Path("report.html"), metavar="FILE", help="report.html"
+    )
+    report.add_argument(
+        "--figures", type=Path, metavar="DIR", help="write PNG figures and a table instead"
+    )
 
     doctor = command("doctor", "check the installation and say what is missing", _doctor)
     doctor.add_argument(
         "--bonus", type=Path, metavar="DIR", help="check the bonus of the run in DIR instead"
     )
     paper = command("paper", "the tables and figures of the paper", _paper)
-    _add_paper_words(paper)
+    _add_paper_commands(paper)
     command("envs", "list the environments", _envs)
     command("methods", "list the exploration methods", _methods)
     return parser, commands
 
 
-def _add_paper_words(paper: argparse.ArgumentParser) -> None:
-    words = paper.add_subparsers(dest="word", metavar="WORD")
-    paper.set_defaults(word="list", results=Path("results"))  # `emi paper` alone
+def _add_paper_commands(paper: argparse.ArgumentParser) -> None:
+    commands = paper.add_subparsers(dest="action", metavar="ACTION")
+    paper.set_defaults(action="list", results=Path("results"))  # `emi paper` alone
 
-    def word(name: str, help: str, names: str | None = None) -> argparse.ArgumentParser:
-        made = words.add_parser(name, help=help, description=help, allow_abbrev=False)
+    def action(name: str, help: str, names: str | None = None) -> argparse.ArgumentParser:
+        made = commands.add_parser(name, help=help, description=help, allow_abbrev=False)
         if names is not None:
             made.add_argument("names", metavar="NAME", nargs=names, help="of 'emi paper list'")
         made.add_argument(
@@ -219,21 +224,21 @@ def _add_paper_words(paper: argparse.ArgumentParser) -> None:
         )
         return made
 
-    word("list", "every table and figure, its question, and how much of it is there")
-    run = word("run", "train what a table or figure is made of", "+")
+    action("list", "list tables and figures, their questions, and how many runs are available")
+    run = action("run", "train the runs of a table or figure", "+")
     run.add_argument("--out", type=Path, metavar="DIR", help="default: runs/paper[_SCALE]")
     run.add_argument("--scale", type=float, default=1.0, metavar="X", help="share of the steps")
-    run.add_argument("--seeds", metavar="0-4,7", help="of the grid's (default: all)")
-    run.add_argument("--missing", action="store_true", help="only what is not in --results")
+    run.add_argument("--seeds", metavar="0-4,7", help="seeds (default: all of the grid)")
+    run.add_argument("--missing", action="store_true", help="only runs that are not in --results")
     run.add_argument("--jobs", type=_whole, metavar="N", help="runs at a time (default: cores)")
     run.add_argument("--threads", type=_whole, default=1, metavar="N", help="per run (default: 1)")
     run.add_argument("--engine", default="local", help="local or ray (default: local)")
     run.add_argument("--address", help="of a Ray cluster")
-    collect = word("collect", "copy finished runs into results", "*")
+    collect = action("collect", "copy finished runs into results", "*")
     collect.add_argument(
         "--runs", type=Path, default=Path("runs/paper"), metavar="DIR", help="default: runs/paper"
     )
-    draw = word("draw", "draw what is there and say what is missing (default: all)", "*")
+    draw = action("draw", "draw what is available and list what is missing (default: all)", "*")
     draw.add_argument("--out", type=Path, metavar="DIR", help="default: RESULTS/figures")
 
 
@@ -345,12 +350,18 @@ def _sweep(args: argparse.Namespace) -> int:
 
 def _report(args: argparse.Namespace) -> int:
     try:
+        from emi.report.figures import write_figures
         from emi.report.page.html import write_page
+        from emi.reproduction.paper_values import PAPER
     except ModuleNotFoundError as error:
         raise UserError(
             f"emi report needs {error.name}: install it with pip install 'emi-rl[report]'"
         ) from None
-    out = write_page(args.dirs, args.out)
+    if args.figures is not None:
+        for path in write_figures(args.dirs, args.figures, PAPER):
+            print(path)
+        return 0
+    out = write_page(args.dirs, args.out, PAPER)
     print(f"{out}: {out.stat().st_size / 1e6:.1f} MB, open it in a browser")
     return 0
 
@@ -375,27 +386,25 @@ def _paper(args: argparse.Namespace) -> int:
         raise UserError(
             f"emi paper needs {error.name}: install it with pip install 'emi-rl[all]'"
         ) from None
-    try:
-        if args.word == "list":
-            return commands.list_all(args.results)
-        if args.word == "collect":
-            return commands.collect(args.names, args.runs, args.results)
-        if args.word == "draw":
-            return commands.draw(args.names, args.results, args.out or args.results / "figures")
-        budget = Budget(
-            jobs=args.jobs,
-            threads=args.threads,
-            engine=args.engine,
-            address=args.address,
-            scale=args.scale,
-            seeds=None if args.seeds is None else tuple(parse_seeds(args.seeds)),
-        )
-        out = args.out or commands.default_runs(args.scale)
-        return commands.run(
-            args.names, out, budget, args.results, words=args.typed, missing=args.missing
-        )
-    except ValueError as error:
-        raise UserError(str(error)) from None
+    if args.action == "list":
+        return commands.list_experiments(args.results)
+    if args.action == "collect":
+        return commands.collect_results(args.names, args.runs, args.results)
+    if args.action == "draw":
+        out = args.out or args.results / "figures"
+        return commands.draw_experiments(args.names, args.results, out)
+    budget = Budget(
+        jobs=args.jobs,
+        threads=args.threads,
+        engine=args.engine,
+        address=args.address,
+        scale=args.scale,
+        seeds=None if args.seeds is None else tuple(parse_seeds(args.seeds)),
+    )
+    out = args.out or commands.default_runs(args.scale)
+    return commands.run_experiments(
+        args.names, out, budget, args.results, command=args.typed, missing=args.missing
+    )
 
 
 def _envs(args: argparse.Namespace) -> int:
