@@ -26,21 +26,22 @@ from emi.reproduction.experiment import Budget, find
 
 
 def test_positions_and_actions_are_those_of_their_transitions() -> None:
-    data = sample(seed=3, samples=1_000)
-    n = len(data.batch)
+    batch, position = sample(seed=3, samples=1_000)
+    action = np.asarray(batch.action)
+    n = len(batch)
     assert n == 1_000
-    assert data.position.shape == data.action.shape == (n, 2)
+    assert position.shape == action.shape == (n, 2)
     # Two environments in turn: the row after next is the same disc, one action later, if no
     # wall was in its way.
-    moved = data.position[2:] - data.position[:-2]
-    free = ((data.position[2:] > 0) & (data.position[2:] < 100)).all(1)
+    moved = position[2:] - position[:-2]
+    free = ((position[2:] > 0) & (position[2:] < 100)).all(1)
     assert free.sum() > 500
-    np.testing.assert_allclose(moved[free], data.action[:-2][free], atol=1e-5)
+    np.testing.assert_allclose(moved[free], action[:-2][free], atol=1e-5)
     # The picture of s shows the disc where it is said to be.
-    frames = np.asarray(data.batch.obs[:], np.float64).reshape(n, 52, 52)
+    frames = np.asarray(batch.obs[:], np.float64).reshape(n, 52, 52)
     ink = np.abs(frames - np.median(frames, axis=0))
     centre = (ink * np.arange(52)).sum((1, 2)) / ink.sum((1, 2))
-    assert np.corrcoef(centre, data.position[:, 0])[0, 1] > 0.95
+    assert np.corrcoef(centre, position[:, 0])[0, 1] > 0.95
 
 
 def test_r2_is_one_for_an_affine_image_and_zero_for_noise() -> None:

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from emi.report.curves import Panel, draw_learning_curves, return_panel
-from emi.report.tables import markdown_table, return_table
-from emi.reproduction.drawing import write_returns
+from emi.report.tables import return_table
+from emi.reproduction.drawing import table_of, write_returns
 from emi.reproduction.experiment import Experiment, Found
 from emi.reproduction.paper_values import PAPER
 from emi.reproduction.tasks import CHEETAH, CHEETAH_FOLDER, variant
@@ -30,14 +30,11 @@ def draw(found: Found, stem: Path) -> list[Path]:
     }
     figure = draw_learning_curves(panels, stem, title=found.scaled())
     rows = [group.summarise(paper) for group in groups]
-    norms = markdown_table(
-        ["method", "mean ‖φ(s)‖ in the last iteration, by seed"],
-        [
-            [row.label, ", ".join(f"{run.metrics['emi/state_norm'][-1]:.3g}" for run in row.runs)]
-            for row in rows
-        ],
-    )
-    body = f"{return_table(rows, paper)}\n{norms}"
+    norms = []
+    for group in groups:
+        last = ", ".join(f"{run.metrics['emi/state_norm'][-1]:.3g}" for run in group.runs)
+        norms.append({"method": group.label, "mean ‖φ(s)‖ in the last iteration, by seed": last})
+    body = f"{return_table(rows, paper)}\n{table_of(norms)}"
     return [figure, *write_returns(found, stem, body, rows)]
 
 

@@ -8,13 +8,11 @@ measure it: R² of an affine map from φ(s) to the true position, and from ψ(a)
 A seed takes about five minutes on one core.
 """
 
-from __future__ import annotations
-
-import dataclasses
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -30,8 +28,8 @@ from emi.errors import UserError
 from emi.intrinsic.emi import EMI, EMIConfig
 from emi.report.curves import new_figure, save_figure
 from emi.report.summary import Estimate
-from emi.report.tables import estimate, markdown_table, write_csv
-from emi.reproduction.drawing import write_markdown
+from emi.report.tables import estimate, write_csv
+from emi.reproduction.drawing import table_of, write_markdown
 from emi.reproduction.experiment import Budget, Cell, Experiment, FileMaker, Found
 
 Target = Literal["action", "state"]
@@ -40,19 +38,10 @@ SEEDS = range(5)
 SAMPLES = 30_000  # supplementary section 7
 SHOWN = 2_000  # points per scatter plot
 FEWEST_SAMPLES = 1_000  # of a scaled run
-FOLDER = "box_image"
 
 # λ from supplementary section 7; minibatches and epochs as in all experiments of the paper. The
 # weight of the KL is that of the authors' image script; the paper does not state it.
 CONFIG = EMIConfig(lambda_error=100.0, lambda_info=0.01, embedding_dim=2, kl_weight=0.5)
-
-
-class Sample(NamedTuple):
-    """Transitions with the true positions and actions."""
-
-    batch: Transitions
-    position: FloatArray  # [n, 2], of s
-    action: FloatArray  # [n, 2], the movement of the agent
 
 
 class _Positions(VectorWrapper):
@@ -69,19 +58,13 @@ class _Positions(VectorWrapper):
         return super().step(actions)
 
 
-def sample(seed: int, samples: int) -> Sample:
-    """Transitions of an untrained policy in complete episodes."""
+def sample(seed: int, samples: int) -> tuple[Transitions, FloatArray]:
+    """Complete episodes of an untrained policy, and the true position [n, 2] of every s."""
     envs = _Positions(BoxImageVectorEnv(num_envs=max(1, samples // HORIZON)))
-    policy = make_policy(
-        envs.single_observation_space,
-        envs.single_action_space,
-        PolicyConfig(),
-        torch.Generator().manual_seed(seed),
-    )
+    spaces = envs.single_observation_space, envs.single_action_space
+    policy = make_policy(*spaces, PolicyConfig(), torch.Generator().manual_seed(seed))
     rollout = collect(envs, policy, samples, np.random.default_rng(seed), seed)
-    batch = rollout.transitions(policy.to_env)
-    position = rollout.flat(np.stack(envs.before))
-    return Sample(batch, position, np.asarray(batch.action, np.float64))
+    return rollout.transitions(policy.to_env), rollout.flat(np.stack(envs.before))
 
 
 def affine_r2(x: Array, y: Array) -> float:
@@ -92,40 +75,29 @@ def affine_r2(x: Array, y: Array) -> float:
     return 1 - float((residual**2).sum() / ((y - y.mean(0)) ** 2).sum())
 
 
-def learn(data: Sample, target: Target, seed: int, config: EMIConfig) -> dict[str, Array]:
-    """Train with the KL on `target`; returns φ [n, 2] and ψ [n, 2] of every transition."""
-    space = BoxImageVectorEnv()
-    emi = EMI(
-        space.single_observation_space,
-        space.single_action_space,
-        dataclasses.replace(config, kl_target=target),
-        seed,
-    )
-    emi.learn(data.batch)
-    phi, psi = emi.embed_state(data.batch.obs), emi.embed_action(data.batch.action)
-    return {"phi": phi.numpy(), "psi": psi.numpy()}
+def learn(batch: Transitions, seed: int, config: EMIConfig) -> tuple[Array, Array]:
+    """Train on `batch`; returns φ [n, 2] and ψ [n, 2] of every transition."""
+    envs = BoxImageVectorEnv()
+    emi = EMI(envs.single_observation_space, envs.single_action_space, config, seed)
+    emi.learn(batch)
+    return emi.embed_state(batch.obs).numpy(), emi.embed_action(batch.action).numpy()
 
 
 def make(
-    root: Path,
-    cells: Sequence[Cell],
-    samples: int,
-    budget: Budget,
-    config: EMIConfig = CONFIG,
+    root: Path, cells: Sequence[Cell], samples: int, budget: Budget, config: EMIConfig = CONFIG
 ) -> None:
     """Train each (target, seed) of `cells` on so many samples."""
     torch.set_num_threads(budget.threads)
     for seed in dict.fromkeys(seed for _, seed in cells):
-        data = sample(seed, samples)
-        shown = np.random.default_rng(seed).permutation(len(data.position))[:SHOWN]
+        batch, position = sample(seed, samples)
+        action = np.asarray(batch.action, np.float64)
+        shown = np.random.default_rng(seed).permutation(len(position))[:SHOWN]
         for target in (target for target in TARGETS if (target, seed) in cells):
-            found = learn(data, target, seed, config)
-            r2 = np.array(
-                [affine_r2(found["phi"], data.position), affine_r2(found["psi"], data.action)]
-            )
-            arrays = found | {"position": data.position, "action": data.action}
+            phi, psi = learn(batch, seed, replace(config, kl_target=target))
+            r2 = np.array([affine_r2(phi, position), affine_r2(psi, action)])
+            arrays = {"phi": phi, "psi": psi, "position": position, "action": action}
             kept = {name: array[shown].astype(np.float32) for name, array in arrays.items()}
-            about = {"r2": r2, "samples": np.array([len(data.position)])}
+            about = {"r2": r2, "samples": np.array([len(position)])}
             save_file(kept | about, root / FILES[target, seed])
             print(f"seed {seed}, KL on the {target}: R² position {r2[0]:.3f}, action {r2[1]:.3f}")
 
@@ -147,7 +119,7 @@ def sizes(root: Path) -> dict[Cell, int]:
 
 
 def copy(source: Path, target: Path, cells: Sequence[Cell]) -> list[Path]:
-    (target / FOLDER).mkdir(parents=True, exist_ok=True)
+    (target / "box_image").mkdir(parents=True, exist_ok=True)
     return [Path(shutil.copyfile(source / FILES[c], target / FILES[c])) for c in cells]
 
 
@@ -156,21 +128,14 @@ def draw(found: Found, stem: Path) -> list[Path]:
     embeddings = read(found.root)
     fewest = min(int(arrays["samples"][0]) for arrays in embeddings.values())
     scaled = f"SCALED: {fewest:,} of {SAMPLES:,} samples" if fewest < SAMPLES else ""
-    rows: list[dict[str, object]] = [
-        {
-            "kl_on": target,
-            "seed": seed,
-            "r2_position": float(arrays["r2"][0]),
-            "r2_action": float(arrays["r2"][1]),
-        }
-        for (target, seed), arrays in embeddings.items()
+    r2 = {cell: arrays["r2"].tolist() for cell, arrays in embeddings.items()}
+    rows = [
+        {"kl_on": target, "seed": seed, "r2_position": position, "r2_action": action}
+        for (target, seed), (position, action) in r2.items()
     ]
-    whole = [seed for seed in SEEDS if all((target, seed) in embeddings for target in TARGETS)]
-    shown = {
-        target: arrays
-        for (target, seed), arrays in embeddings.items()
-        if seed == (whole[0] if whole else min(seed for _, seed in embeddings))
-    }
+    seeds = [seed for _, seed in embeddings]
+    first = min(seeds, key=lambda seed: (seeds.count(seed) < len(TARGETS), seed))
+    shown = {target: arrays for (target, seed), arrays in embeddings.items() if seed == first}
     return [
         _draw_figure(shown, stem, scaled),
         write_markdown(found, stem, _table(embeddings), scaled),
@@ -180,36 +145,30 @@ def draw(found: Found, stem: Path) -> list[Path]:
 
 def _table(embeddings: dict[Cell, dict[str, Array]]) -> str:
     """Means over the seeds."""
-    lines = []
-    for target in TARGETS:
+    rows = []
+    for target in dict.fromkeys(target for target, _ in embeddings):
         scores = [arrays["r2"] for (name, _), arrays in embeddings.items() if name == target]
-        if not scores:
-            continue
-        cells = []
-        for values in np.stack(scores, axis=1):
-            cells.append(estimate(Estimate.of_mean(values), len(values), decimals=3))
-        lines.append([f"{target}s", str(len(scores)), *cells])
-    header = ["KL on", "seeds", "R² of the position [95 % CI]", "R² of the action [95 % CI]"]
-    return markdown_table(header, lines)
+        row = {"KL on": f"{target}s", "seeds": str(len(scores))}
+        for name, values in zip(("position", "action"), np.stack(scores, axis=1), strict=True):
+            mean = estimate(Estimate.of_mean(values), len(values), decimals=3)
+            row[f"R² of the {name} [95 % CI]"] = mean
+        rows.append(row)
+    return table_of(rows)
 
 
 def _draw_figure(shown: dict[str, dict[str, Array]], stem: Path, title: str) -> Path:
     """The true values on the left, then one column per target: states above, actions below."""
     truth = next(iter(shown.values()))
-    columns = [
-        ("the truth", truth["position"], truth["action"]),
-        *((f"KL on the {target}s", a["phi"], a["psi"]) for target, a in shown.items()),
-    ]
-    figure = new_figure(3.2 * len(columns), 6.2, title)
-    axes = figure.subplots(2, len(columns), squeeze=False)
-    colours = [_colours(truth["position"]), _colours(truth["action"])]
-    for column, (heading, states, actions) in enumerate(columns):
-        names = ("position", "action") if column == 0 else ("φ(s)", "ψ(a)")
-        for row, points in enumerate((states, actions)):
-            panel = axes[row, column]
-            panel.scatter(*points.T, c=colours[row], s=3, linewidths=0)
+    figure = new_figure(3.2 * (1 + len(shown)), 6.2, title)
+    axes = figure.subplots(2, 1 + len(shown), squeeze=False)
+    rows = (("position", "phi", "φ(s)"), ("action", "psi", "ψ(a)"))
+    for panels, (true, embedding, symbol) in zip(axes, rows, strict=True):
+        columns = {f"the truth: {true}": truth[true]}
+        columns |= {f"KL on the {target}s: {symbol}": a[embedding] for target, a in shown.items()}
+        for panel, (heading, points) in zip(panels, columns.items(), strict=True):
+            panel.scatter(*points.T, c=_colours(truth[true]), s=3, linewidths=0)
             panel.set_aspect("equal", adjustable="datalim")
-            panel.set_title(f"{heading}: {names[row]}", fontsize=10)
+            panel.set_title(heading, fontsize=10)
             panel.tick_params(labelsize=7)
             panel.locator_params(nbins=5)  # more labels would overlap
     return save_figure(figure, stem)
@@ -224,7 +183,7 @@ def _colours(points: Array) -> Array:
 
 
 FILES: dict[Cell, str] = {
-    (target, seed): f"{FOLDER}/{target}-seed{seed}.safetensors"
+    (target, seed): f"box_image/{target}-seed{seed}.safetensors"
     for target in TARGETS
     for seed in SEEDS
 }

@@ -9,8 +9,8 @@ from emi.errors import UserError
 from emi.intrinsic.table import order_of, title_of
 from emi.report.load import Run, final_returns
 from emi.report.summary import LAST_ITERATIONS
-from emi.report.tables import markdown_table, write_csv
-from emi.reproduction.drawing import write_markdown
+from emi.report.tables import write_csv
+from emi.reproduction.drawing import table_of, write_markdown
 from emi.reproduction.experiment import Arm, Experiment, Found
 from emi.reproduction.tasks import CHEETAH
 
@@ -24,7 +24,6 @@ RULE = (
     "reward. The chosen coefficient (bold) has the highest mean return; ties are decided by the "
     "share of iterations with a reward."
 )
-
 
 Trials = dict[float, list[Run]]  # of one method: the runs of each coefficient
 
@@ -78,25 +77,19 @@ def search_table(found: dict[str, Trials]) -> str:
     """Markdown: one row per method, one column per coefficient, the best in bold."""
     rows = []
     for method, trials in found.items():
-        cells = []
+        row = {"method": title_of(method)}
         for eta, runs in trials.items():
             returns = ", ".join(f"{run.final_return(LAST_ITERATIONS):.1f}" for run in runs)
             bold = "**" if eta in chosen(trials) else ""
-            cells.append(f"{bold}{returns} ({rewarded(runs):.0%}){bold}")
-        rows.append([title_of(method), *cells])
-    etas = next(iter(found.values()))
-    return markdown_table(["method", *(f"η = {eta:g}" for eta in etas)], rows)
+            row[f"η = {eta:g}"] = f"{bold}{returns} ({rewarded(runs):.0%}){bold}"
+        rows.append(row)
+    return table_of(rows)
 
 
 def draw(found: Found, stem: Path) -> list[Path]:
     methods = by_method([run for runs in found.runs.values() for run in runs])
     rows: list[dict[str, object]] = [
-        {
-            "method": method,
-            "eta": eta,
-            "late_return": late_return(runs),
-            "rewarded": rewarded(runs),
-        }
+        {"method": method, "eta": eta, "late_return": late_return(runs), "rewarded": rewarded(runs)}
         for method, trials in methods.items()
         for eta, runs in trials.items()
     ]

@@ -16,8 +16,6 @@ from emi.reproduction.experiment import Arm, finished_run
 from emi.training.config import from_dict
 from emi.training.presets import command_words
 
-MANIFEST_COLUMNS = ("run", "commit", "command", "seed", "machine", "minutes")
-
 
 def collect_arm(arm: Arm, source: Path, results: Path) -> list[Path]:
     """Pack the finished runs of an arm into `results`; returns the paths of the packed runs.
@@ -70,10 +68,8 @@ def pack_runs(runs: Sequence[Run], arm: Arm, results: Path) -> list[Path]:
 
 def collect_embedding(source: Path, target: Path) -> list[Path]:
     """Pack the embedding sample of the run at `source`, if it has one."""
-    file = embedding_of(source)
-    return (
-        [] if file is None else [write_compressed(packed.embedding_file(target), read_file(file))]
-    )
+    file, packed_file = embedding_of(source), packed.embedding_file(target)
+    return [] if file is None else [write_compressed(packed_file, read_file(file))]
 
 
 def write_compressed(target: Path, content: bytes) -> Path:
@@ -106,16 +102,13 @@ def commits_of(starts: Iterable[Mapping[str, Any]]) -> str:
     return " ".join(dict.fromkeys(commits))
 
 
-def add_to_manifest(results: Path, rows: Iterable[dict[str, str]]) -> None:
+def add_to_manifest(results: Path, rows: Sequence[dict[str, str]]) -> None:
     """Add rows to MANIFEST.csv in sorted order; a row of the same run is replaced."""
     path = results / "MANIFEST.csv"
-    known: dict[str, dict[str, str]] = {}
-    if path.exists():
-        with path.open(newline="") as file:
-            known = {row["run"]: row for row in csv.DictReader(file)}
-    known |= {row["run"]: row for row in rows}
+    lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+    known = {row["run"]: row for row in (*csv.DictReader(lines), *rows)}
     text = io.StringIO()
-    writer = csv.DictWriter(text, MANIFEST_COLUMNS, lineterminator="\n")
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
     writer.writeheader()
     writer.writerows(known[key] for key in sorted(known))
     write_durably(path, text.getvalue().encode())

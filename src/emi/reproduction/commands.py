@@ -16,14 +16,7 @@ from emi.report.load import load_run
 from emi.report.tables import in_millions
 from emi.reproduction.catalogue import EXPERIMENTS, named
 from emi.reproduction.collect import collect_arm, collect_embedding
-from emi.reproduction.experiment import (
-    Arm,
-    Budget,
-    Experiment,
-    find,
-    finished_run,
-    seed_text,
-)
+from emi.reproduction.experiment import Arm, Budget, Experiment, find, finished_run, seed_text
 from emi.reproduction.made_files import collect_files, make_files
 from emi.sweeps.sweep import Cell, check_engine, plan, sweep
 from emi.training.presets import resolve
@@ -78,21 +71,21 @@ def run_experiments(
     check_engine(budget.engine, budget.address)
     experiments = named(names)
     cells = planned(experiments, out, budget, results if missing else None)
-    makers = [(e, e.maker) for e in experiments if e.maker is not None]
+    makers = {e.name: e.maker for e in experiments if e.maker is not None}
     to_make = []
-    for experiment, maker in makers:
+    for name, maker in makers.items():
         cells_to_make = maker.lacking(results, budget) if missing else maker.cells
         seeds = tuple(budget.chosen(sorted({seed for _, seed in cells_to_make})))
         if seeds:
-            to_make.append((experiment, maker, replace(budget, seeds=seeds)))
+            to_make.append((name, maker, replace(budget, seeds=seeds)))
     if not cells and not to_make:
-        grids = [arm.seeds for arm in arms_of(experiments)] + [maker.seeds for _, maker in makers]
+        grids = [arm.seeds for arm in arms_of(experiments)] + [m.seeds for m in makers.values()]
         if not any(map(budget.chosen, grids)):
             raise UserError("there is nothing to run: these grids have no such seeds")
         print(f"nothing is missing: every run of these grids is in {results}")
         return 0
-    for experiment, maker, own_budget in to_make:
-        make_files(experiment, maker, out, own_budget, command)
+    for name, maker, own_budget in to_make:
+        make_files(name, maker, out, own_budget, command)
     code = 0
     if cells:
         code = sweep(cells, jobs=budget.jobs, engine=budget.engine, address=budget.address)
@@ -115,18 +108,11 @@ def planned(
         if lacking_in is not None:
             there = {seed: finished_run(arm, lacking_in, seed) for seed in seeds}
             seeds = [seed for seed, run in there.items() if run is None or run.steps < steps]
-        if not seeds:
-            continue
-        made = plan(
-            out / arm.folder,
-            [arm.env],
-            [arm.method],
-            seeds,
-            {"steps": steps, "threads": budget.threads},
-            arm.settings,
-        )
+        options = {"steps": steps, "threads": budget.threads}
         label = arm.folder if arm.settings else ""  # tells variants of a method apart
-        cells |= {cell.path: replace(cell, label=label) for cell in made}
+        for seed in seeds:
+            own = plan(out / arm.folder, [arm.env], [arm.method], [seed], options, arm.settings)
+            cells |= {cell.path: replace(cell, label=label) for cell in own}
     return sorted(cells.values(), key=lambda cell: cell.config.seed)
 
 
@@ -154,7 +140,7 @@ def collect_results(names: Sequence[str], runs: Path, results: Path) -> int:
             copied += collect_embedding(runs / name, results / name)
     for experiment in experiments:
         if experiment.maker is not None:
-            copied += collect_files(experiment, experiment.maker, runs, results)
+            copied += collect_files(experiment.name, experiment.maker, runs, results)
     for path in copied:
         print(path)
     if not copied:

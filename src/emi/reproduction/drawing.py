@@ -1,13 +1,13 @@
 """Drawings that several experiments share: learning curves, tables, embedding samples."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from emi.report.curves import draw_learning_curves, return_panel
 from emi.report.load import embedding_of, load_run
 from emi.report.reference import reference_for
 from emi.report.summary import Summary
-from emi.report.tables import csv_row, return_table, with_ending, write_csv
+from emi.report.tables import csv_row, markdown_table, return_table, with_ending, write_csv
 from emi.reproduction.experiment import Found
 from emi.reproduction.paper_values import PAPER
 from emi.reproduction.tasks import CHEETAH
@@ -48,6 +48,11 @@ def write_markdown(found: Found, stem: Path, body: str, scaled: str = "") -> Pat
     path = with_ending(stem, "md")
     path.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
     return path
+
+
+def table_of(rows: Sequence[Mapping[str, str]]) -> str:
+    """A Markdown table of rows with the same keys, which are its header."""
+    return markdown_table(list(rows[0]), [list(row.values()) for row in rows])
 
 
 def draw_samples(found: Found, stem: Path, draw: Callable[..., Path]) -> list[Path]:

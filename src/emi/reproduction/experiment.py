@@ -69,8 +69,8 @@ class Budget:
 class FileMaker:
     """How the files of an experiment are made that are not runs.
 
-    They lie in one folder below any root, and hold cells (variant, seed) of some number of samples.
-    A cell with fewer samples than asked for counts as missing.
+    They lie in `<root>/<name of the experiment>`, and hold cells (variant, seed) of some number of
+    samples. A cell with fewer samples than asked for counts as missing.
     """
 
     cells: tuple[Cell, ...]

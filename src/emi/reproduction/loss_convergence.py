@@ -8,8 +8,8 @@ from matplotlib.ticker import FormatStrFormatter, LogLocator
 
 from emi.report.curves import ORANGE, PANEL_INCHES, add_legend, draw_band, new_figure, save_figure
 from emi.report.statistics import Array
-from emi.report.tables import markdown_table, write_csv
-from emi.reproduction.drawing import write_markdown
+from emi.report.tables import write_csv
+from emi.reproduction.drawing import table_of, write_markdown
 from emi.reproduction.experiment import Experiment, Found
 from emi.reproduction.tasks import CHEETAH, task
 
@@ -76,20 +76,19 @@ def _row(loss: str, seed: int, curve: Array) -> dict[str, object]:
 
 
 def _table(rows: list[dict[str, object]]) -> str:
-    header = [
-        "loss",
-        "seed",
-        "iteration 1",
-        f"iteration {CONVERGED}",
-        f"mean of the last {LAST}",
-        f"share of the fall by iteration {CONVERGED}",
-    ]
-    lines = []
-    for row in rows:
-        loss, seed, *values, share = row.values()
-        cells = [f"`{loss}`", str(seed), *(f"{value:.3g}" for value in values), f"{share:.0%}"]
-        lines.append(cells)
-    return markdown_table(header, lines)
+    return table_of(
+        [
+            {
+                "loss": f"`{row['loss']}`",
+                "seed": f"{row['seed']}",
+                "iteration 1": f"{row['first']:.3g}",
+                f"iteration {CONVERGED}": f"{row[f'iteration_{CONVERGED}']:.3g}",
+                f"mean of the last {LAST}": f"{row['end']:.3g}",
+                f"share of the fall by iteration {CONVERGED}": f"{row['share_of_fall']:.0%}",
+            }
+            for row in rows
+        ]
+    )
 
 
 EXPERIMENT = Experiment(

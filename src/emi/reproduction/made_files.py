@@ -1,7 +1,8 @@
 """Files of an experiment that are not runs: make them, and record how they were made.
 
-Their folder holds a `provenance.json` as a run directory does, with one start for each time that
-something was made, its seeds and its seconds. Collecting turns it into a row of MANIFEST.csv.
+Their folder has the name of the experiment. It holds a `provenance.json` as a run directory does,
+with one start for each time that something was made, its seeds and its seconds. Collecting
+turns it into a row of MANIFEST.csv.
 """
 
 import json
@@ -12,7 +13,7 @@ from typing import Any
 
 from emi.durable_file import write_durably
 from emi.reproduction.collect import add_to_manifest, manifest_row
-from emi.reproduction.experiment import Budget, Experiment, FileMaker, seed_text
+from emi.reproduction.experiment import Budget, FileMaker, seed_text
 from emi.runs.provenance import describe_start
 
 PROVENANCE = "provenance.json"
@@ -21,17 +22,13 @@ Starts = list[dict[str, Any]]
 
 
 def make_files(
-    experiment: Experiment,
-    maker: FileMaker,
-    out: Path,
-    budget: Budget,
-    command: Sequence[str],
+    name: str, maker: FileMaker, out: Path, budget: Budget, command: Sequence[str]
 ) -> None:
     """Make what is missing below `out`, and record the command."""
-    place = out / _folder(experiment)
+    place = out / name
     cells = maker.lacking(out, budget)
     if not cells:
-        print(f"{experiment.name}: complete in {place}")
+        print(f"{name}: complete in {place}")
         return
     place.mkdir(parents=True, exist_ok=True)
     earlier = _starts(place)
@@ -50,25 +47,20 @@ def make_files(
         _write(place, [*earlier, *started])
 
 
-def collect_files(
-    experiment: Experiment, maker: FileMaker, source: Path, results: Path
-) -> list[Path]:
+def collect_files(name: str, maker: FileMaker, source: Path, results: Path) -> list[Path]:
     """Copy what `results` lacks with its record, and update its row in MANIFEST.csv."""
     written = maker.merge(source, results)
-    folder = _folder(experiment)
-    starts = _merged(results / folder, source / folder)
+    # The starts of both records, each once, by time.
+    every = {(s["time"], s["command"]): s for r in (results, source) for s in _starts(r / name)}
+    starts = [every[key] for key in sorted(every)]
     if written and starts:
-        _write(results / folder, starts)
+        _write(results / name, starts)
         seeds = sorted({seed for start in starts for seed in start["seeds"]})
         seconds = sum(start.get("seconds", 0.0) for start in starts)
         command = "; ".join(dict.fromkeys(start["command"] for start in starts))
-        row = manifest_row(folder.as_posix(), starts, command, seed_text(seeds), seconds)
+        row = manifest_row(name, starts, command, seed_text(seeds), seconds)
         add_to_manifest(results, [row])
     return written
-
-
-def _folder(experiment: Experiment) -> Path:
-    return Path(experiment.files[0]).parent
 
 
 def _state(place: Path) -> dict[Path, int]:
@@ -81,12 +73,6 @@ def _starts(place: Path) -> Starts:
     path = place / PROVENANCE
     starts: Starts = json.loads(path.read_text())["starts"] if path.exists() else []
     return starts
-
-
-def _merged(*places: Path) -> Starts:
-    """The starts of several records, each once, by time."""
-    starts = {(s["time"], s["command"]): s for place in places for s in _starts(place)}
-    return [starts[key] for key in sorted(starts)]
 
 
 def _write(place: Path, starts: Iterable[dict[str, Any]]) -> None:

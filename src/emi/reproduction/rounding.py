@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from emi.report.curves import Panel, draw_learning_curves
-from emi.report.tables import markdown_table, write_csv
-from emi.reproduction.drawing import write_markdown
+from emi.report.tables import write_csv
+from emi.reproduction.drawing import table_of, write_markdown
 from emi.reproduction.experiment import Arm, Experiment, Found
 from emi.reproduction.tasks import CHEETAH, CHEETAH_FOLDER, CHEETAH_STEPS
 
@@ -17,13 +17,11 @@ ARMS = (
 def draw(found: Found, stem: Path) -> list[Path]:
     panels = [Panel(arm.title, runs) for arm, runs in found.runs.items()]
     finals = {arm.title: run.final_return() for arm, (run,) in found.runs.items()}
-    table = markdown_table(
-        ["seed 0 of EMI", "final return"], [[title, f"{f:.1f}"] for title, f in finals.items()]
-    )
+    lines = [{"seed 0 of EMI": t, "final return": f"{f:.1f}"} for t, f in finals.items()]
     rows = [{"variant": title, "seed": 0, "final_return": f} for title, f in finals.items()]
     return [
         draw_learning_curves({f"{CHEETAH}, EMI": panels}, stem, title=found.scaled()),
-        write_markdown(found, stem, table),
+        write_markdown(found, stem, table_of(lines)),
         write_csv(stem, rows),
     ]
 

@@ -8,7 +8,6 @@ A run takes about three minutes on one core.
 
 import csv
 import functools
-import gzip
 import io
 import json
 import multiprocessing
@@ -23,13 +22,18 @@ import numpy as np
 from emi.batch import FloatArray
 from emi.durable_file import write_durably
 from emi.errors import UserError
-from emi.report.curves import new_figure, save_figure
+from emi.intrinsic.contract import IntrinsicReward
+from emi.intrinsic.emi import EMI
+from emi.intrinsic.normalize_observation import NormalizeObservation
+from emi.intrinsic.normalize_reward import NormalizeReward
+from emi.report.curves import BLUE, GREY, ORANGE, new_figure, save_figure
 from emi.report.load import read_file
 from emi.report.packed import UNREADABLE
 from emi.report.statistics import on_common_steps
 from emi.report.summary import Estimate, Rate
-from emi.report.tables import estimate, markdown_table, rate_text
-from emi.reproduction.drawing import write_markdown
+from emi.report.tables import estimate, rate_text
+from emi.reproduction.collect import write_compressed
+from emi.reproduction.drawing import table_of, write_markdown
 from emi.reproduction.experiment import Budget, Cell, Experiment, FileMaker, Found
 
 ENV = "MountainCarContinuous-v0"
@@ -40,12 +44,10 @@ SOLVED = 90.0  # Gymnasium's reward threshold: nearly every episode reaches the 
 FEWEST_STEPS = 3_000  # of a scaled run: three episodes
 FOLDER = "sb3_success"
 FILES = ("runs.csv", "curves.csv.gz")
-TITLES = {
-    "ppo": "PPO",
-    "emi": "PPO + EMI, raw",
-    "emi-standardised": "PPO + EMI",
-}
-COLOURS = {"ppo": "#555555", "emi": "#D55E00", "emi-standardised": "#0072B2"}
+TITLES = {"ppo": "PPO", "emi": "PPO + EMI, raw", "emi-standardised": "PPO + EMI"}
+# Seed by seed, so that an interrupted experiment compares all arms.
+CELLS = tuple((arm, seed) for seed in SEEDS for arm in TITLES)
+COLOURS = {"ppo": GREY, "emi": ORANGE, "emi-standardised": BLUE}
 
 # PPO has SB3's defaults in every arm. Each bonus is divided by the running standard deviation of
 # its discounted sum, which makes coefficients comparable; docs/results.md explains the choice.
@@ -75,52 +77,35 @@ class Row(NamedTuple):
 Runs = dict[Cell, tuple[Row, list[EpisodeEnd]]]
 
 
+def by_arm(runs: Runs) -> dict[str, Runs]:
+    """The runs of each arm that has any, in the order of TITLES."""
+    arms = {arm: {cell: run for cell, run in runs.items() if cell[0] == arm} for arm in TITLES}
+    return {arm: own for arm, own in arms.items() if own}
+
+
 def train(arm: str, seed: int, steps: int, **settings: Any) -> list[EpisodeEnd]:
     """Every finished training episode of one run, on one thread; `settings` are PPO's."""
     import gymnasium
     import torch
     from stable_baselines3 import PPO
-    from stable_baselines3.common.callbacks import BaseCallback
     from stable_baselines3.common.monitor import Monitor
-    from stable_baselines3.common.vec_env import DummyVecEnv
 
-    import emi
-    from emi.adapters import IntrinsicRewardCallback
-
-    class Episodes(BaseCallback):
-        """Records every episode that ends."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.found: list[EpisodeEnd] = []
-
-        def _on_step(self) -> bool:
-            for info in self.locals["infos"]:
-                if "episode" in info:
-                    reached = not info["TimeLimit.truncated"]
-                    total = float(info["episode"]["r"])
-                    self.found.append(EpisodeEnd(self.num_timesteps, total, int(reached)))
-            return True
-
-    def make() -> gymnasium.Env[Any, Any]:
-        return Monitor(gymnasium.make(ENV))
+    from emi.adapters.stable_baselines3 import IntrinsicRewardCallback
 
     torch.set_num_threads(1)
-    envs = DummyVecEnv([make])
-    model = PPO("MlpPolicy", envs, seed=seed, device="cpu", **settings)
-    episodes = Episodes()
-    callbacks: list[BaseCallback] = [episodes]
+    env = Monitor(gymnasium.make(ENV))
+    model = PPO("MlpPolicy", env, seed=seed, device="cpu", **settings)
+    callback = None
     if arm != "ppo":
-        method: emi.IntrinsicReward = emi.EMI(
-            model.observation_space, model.action_space, seed=seed
-        )
+        method: IntrinsicReward = EMI(model.observation_space, model.action_space, seed=seed)
         if arm == "emi-standardised":
-            method = emi.NormalizeObservation(method, model.observation_space)
-        scaled = emi.NormalizeReward(method)
-        callbacks.append(IntrinsicRewardCallback(scaled, COEFFICIENTS[arm]))
-    model.learn(steps, callback=callbacks)
-    envs.close()
-    return episodes.found
+            method = NormalizeObservation(method, model.observation_space)
+        callback = IntrinsicRewardCallback(NormalizeReward(method), COEFFICIENTS[arm])
+    model.learn(steps, callback=callback)
+    env.close()
+    ends, totals = np.cumsum(env.get_episode_lengths()).tolist(), env.get_episode_rewards()
+    # The flag gives 100, and the actions of an episode cost at most 99.9.
+    return [EpisodeEnd(end, t, int(t > 0)) for end, t in zip(ends, totals, strict=True)]
 
 
 def summarise_run(
@@ -160,9 +145,8 @@ def save(out: Path, runs: Runs) -> None:
         row, episodes = runs[cell]
         table.writerow(["" if value is None else value for value in row])
         lines.writerows([*cell, e.steps, round(e.total, 3), e.reached] for e in episodes)
-    out.mkdir(parents=True, exist_ok=True)
     # A row in runs.csv promises that its curve exists, so it is written last.
-    write_durably(out / "curves.csv.gz", gzip.compress(curves.getvalue().encode(), mtime=0))
+    write_compressed(out / "curves.csv.gz", curves.getvalue().encode())
     write_durably(out / "runs.csv", rows.getvalue().encode())
 
 
@@ -226,34 +210,28 @@ def draw(found: Found, stem: Path) -> list[Path]:
         raise UserError(f"{found.root / FOLDER / FILES[0]} holds no run: run it again")
     fewest = min(row.steps for row, _ in runs.values())
     scaled = f"SCALED: {fewest:,} of {STEPS:,} steps" if fewest < STEPS else ""
-    page = write_markdown(found, stem, table(runs), scaled)
-    return [_draw_figure(runs, stem, scaled), page]
+    return [_draw_figure(runs, stem, scaled), write_markdown(found, stem, table(runs), scaled)]
 
 
 def table(runs: Runs) -> str:
     """Markdown: one line per arm."""
-    final_return, solved = "final return, mean [95 % CI]", f"solved (> {SOLVED:.0f}) [95 % CI]"
-    titles = ["", "seeds", "steps", final_return, solved, "episodes at the flag", "seconds a run"]
+    note = f"mean return of the last {LAST} training episodes of each run, without the bonus"
     lines = []
-    for arm, title in TITLES.items():
-        rows = [row for row, _ in runs.values() if row.arm == arm]
-        if not rows:
-            continue
-        final = np.array([row.final_return for row in rows])
-        cells = [
-            title,
-            str(len(rows)),
-            f"{min(row.steps for row in rows):,}",
-            estimate(Estimate.of_mean(final), len(rows), decimals=1),
-            rate_text(Rate.of(sum(row.solved for row in rows), len(rows))),
-            f"{np.mean([row.reached for row in rows]):.0%}",
-            f"{np.median([row.seconds for row in rows]):.0f}",
-        ]
-        lines.append(cells)
-    note = (
-        f"{ENV}, mean return of the last {LAST} training episodes of each run, without the bonus."
-    )
-    return f"{note}\n\n{markdown_table(titles, lines)}"
+    for arm, own in by_arm(runs).items():
+        rows = [row for row, _ in own.values()]
+        final = Estimate.of_mean(np.array([row.final_return for row in rows]))
+        solved = Rate.of(sum(row.solved for row in rows), len(rows))
+        line = {
+            "": TITLES[arm],
+            "seeds": str(len(rows)),
+            "steps": f"{min(row.steps for row in rows):,}",
+            "final return, mean [95 % CI]": estimate(final, len(rows), decimals=1),
+            f"solved (> {SOLVED:.0f}) [95 % CI]": rate_text(solved),
+            "episodes at the flag": f"{np.mean([row.reached for row in rows]):.0%}",
+            "seconds a run": f"{np.median([row.seconds for row in rows]):.0f}",
+        }
+        lines.append(line)
+    return f"{ENV}, {note}.\n\n{table_of(lines)}"
 
 
 def smooth(episodes: Sequence[EpisodeEnd]) -> tuple[FloatArray, FloatArray]:
@@ -268,11 +246,11 @@ def smooth(episodes: Sequence[EpisodeEnd]) -> tuple[FloatArray, FloatArray]:
 
 def _draw_figure(runs: Runs, stem: Path, title: str) -> Path:
     """Learning curves: one panel per arm with every seed and the mean."""
-    present = [arm for arm in TITLES if any(row.arm == arm for row, _ in runs.values())]
-    figure = new_figure(3.0 * len(present), 2.9, title)
-    panels = figure.subplots(1, len(present), squeeze=False, sharey=True)[0]
-    for panel, arm in zip(panels, present, strict=True):
-        curves = [smooth(episodes) for row, episodes in runs.values() if row.arm == arm]
+    arms = by_arm(runs)
+    figure = new_figure(3.0 * len(arms), 2.9, title)
+    panels = figure.subplots(1, len(arms), squeeze=False, sharey=True)[0]
+    for panel, (arm, own) in zip(panels, arms.items(), strict=True):
+        curves = [smooth(episodes) for _, episodes in own.values()]
         for steps, returns in curves:
             panel.plot(steps, returns, color=COLOURS[arm], alpha=0.35, linewidth=0.8)
         grid, stacked = on_common_steps([s for s, _ in curves], [r for _, r in curves])
@@ -292,13 +270,5 @@ EXPERIMENT = Experiment(
     paper="trains with TRPO only.",
     draw=draw,
     files=tuple(f"{FOLDER}/{name}" for name in FILES),
-    # Seed by seed, so that an interrupted experiment compares all arms.
-    maker=FileMaker(
-        tuple((arm, seed) for seed in SEEDS for arm in TITLES),
-        STEPS,
-        FEWEST_STEPS,
-        sizes,
-        make,
-        copy,
-    ),
+    maker=FileMaker(CELLS, STEPS, FEWEST_STEPS, sizes, make, copy),
 )

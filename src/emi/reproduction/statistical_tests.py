@@ -7,18 +7,11 @@ import numpy as np
 
 from emi.errors import UserError
 from emi.intrinsic.table import title_of
-from emi.report.comparison import (
-    detectable_difference,
-    holm,
-    power,
-    probability_of_improvement,
-    probability_of_improvement_interval,
-    welch,
-)
+from emi.report import comparison
 from emi.report.curves import BLUE, GREY, new_figure, save_figure
 from emi.report.statistics import Array, bootstrap_interval
-from emi.report.tables import markdown_table, return_table, write_csv
-from emi.reproduction.drawing import write_markdown
+from emi.report.tables import return_table, write_csv
+from emi.reproduction.drawing import table_of, write_markdown
 from emi.reproduction.experiment import Experiment, Found, seed_text
 from emi.reproduction.paper_values import PAPER
 from emi.reproduction.tasks import CHEETAH, task
@@ -58,20 +51,20 @@ def compare(finals: dict[str, Array]) -> list[Comparison]:
     """EMI compared with every method that has two seeds or more; final returns [seeds]."""
     emi, returns = finals["emi"], PAPER[CHEETAH].returns
     others = {name: final for name, final in finals.items() if name != "emi" and len(final) > 1}
-    tests = {method: welch(emi, final) for method, final in others.items()}
-    adjusted = dict(zip(tests, holm([test.p for test in tests.values()]), strict=True))
+    tests = {method: comparison.welch(emi, final) for method, final in others.items()}
+    p_holm = comparison.holm([test.p for test in tests.values()])
     comparisons = []
-    for method, final in others.items():
-        test, papers = tests[method], returns["emi"] - returns[method]
+    for (method, test), adjusted in zip(tests.items(), p_holm, strict=True):
+        final, papers = others[method], returns["emi"] - returns[method]
         comparisons.append(
             Comparison(
                 method,
                 *(test.difference, *test.interval, test.t, test.degrees, test.p),
-                *(adjusted[method], test.p_greater),
-                probability_of_improvement(emi, final),
-                *probability_of_improvement_interval(emi, final),
-                detectable_difference(emi, final, POWER),
-                *(papers, power(emi, final, papers), *PAPERS[method]),
+                *(adjusted, test.p_greater),
+                comparison.probability_of_improvement(emi, final),
+                *comparison.probability_of_improvement_interval(emi, final),
+                comparison.detectable_difference(emi, final, POWER),
+                *(papers, comparison.power(emi, final, papers), *PAPERS[method]),
             )
         )
     return comparisons
@@ -80,52 +73,41 @@ def compare(finals: dict[str, Array]) -> list[Comparison]:
 def draw(found: Found, stem: Path) -> list[Path]:
     rows = [group.summarise(PAPER[CHEETAH]) for group in found.groups(CHEETAH)]
     finals = {row.runs[0].method: row.finals for row in rows}
-    enough = {method for method, final in finals.items() if len(final) > 1}
-    if "emi" not in enough or len(enough) < 2:
+    comparisons = compare(finals) if len(finals.get("emi", ())) > 1 else []
+    if not comparisons:
         raise UserError(
             "a test needs two seeds or more of emi and of another method: run more seeds"
         )
-    comparisons = compare(finals)
-    summary = return_table(rows, PAPER[CHEETAH])
-    body = "\n".join(
-        [_seeds(found), "", summary, _table(comparisons), "", *map(_power, comparisons)]
-    )
-    page = write_markdown(found, stem, body)
-    table = write_csv(stem, [*map(asdict, comparisons)])
-    return [_draw_returns(finals, stem, found.scaled()), page, table]
-
-
-def _seeds(found: Found) -> str:
     seeds = "; ".join(
         f"{arm.title} {seed_text([run.seed for run in runs])}" for arm, runs in found.runs.items()
     )
-    return f"{'Not all 15 seeds are available. ' if found.missing else ''}Seeds: {seeds}."
+    incomplete = "Not all 15 seeds are available. " if found.missing else ""
+    parts = [f"{incomplete}Seeds: {seeds}.", return_table(rows, PAPER[CHEETAH]).strip()]
+    parts += [_table(comparisons), "\n".join(map(_power, comparisons))]
+    return [
+        _draw_returns(finals, stem, found.scaled()),
+        write_markdown(found, stem, "\n\n".join(parts)),
+        write_csv(stem, [*map(asdict, comparisons)]),
+    ]
 
 
 def _table(comparisons: list[Comparison]) -> str:
-    header = [
-        "EMI against",
-        "difference of means [95 % CI]",
-        "Welch's t (degrees)",
-        "p, two-sided",
-        "p after Holm",
-        "p, one-sided",
-        "probability of improvement [95 % CI]",
-        "paper: t (p, one-sided)",
-    ]
-    lines = [
-        [
-            title_of(c.method),
-            f"{c.difference:.1f} [{c.difference_low:.1f}, {c.difference_high:.1f}]",
-            f"{c.t:.2f} ({c.degrees:.1f})",
-            *(f"{p:.2g}" for p in (c.p, c.p_holm, c.p_one_sided)),
-            f"{c.probability_of_improvement:.2f} "
+    rows = [
+        {
+            "EMI against": title_of(c.method),
+            "difference of means [95 % CI]": f"{c.difference:.1f} "
+            f"[{c.difference_low:.1f}, {c.difference_high:.1f}]",
+            "Welch's t (degrees)": f"{c.t:.2f} ({c.degrees:.1f})",
+            "p, two-sided": f"{c.p:.2g}",
+            "p after Holm": f"{c.p_holm:.2g}",
+            "p, one-sided": f"{c.p_one_sided:.2g}",
+            "probability of improvement [95 % CI]": f"{c.probability_of_improvement:.2f} "
             f"[{c.probability_low:.2f}, {c.probability_high:.2f}]",
-            f"{c.papers_t:g} ({c.papers_p_one_sided:.3g})",
-        ]
+            "paper: t (p, one-sided)": f"{c.papers_t:g} ({c.papers_p_one_sided:.3g})",
+        }
         for c in comparisons
     ]
-    return markdown_table(header, lines)
+    return table_of(rows)
 
 
 def _power(c: Comparison) -> str:
