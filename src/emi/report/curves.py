@@ -23,6 +23,7 @@ from emi.report.summary import common_curves
 from emi.report.tables import in_millions, with_ending
 
 BLUE, ORANGE, GREY = "#0072B2", "#D55E00", "#555555"  # Okabe and Ito's colour-blind safe palette
+HALO = [withStroke(linewidth=2.5, foreground="white")]
 PANEL_INCHES = (3.0, 2.9)
 MOST_COLUMNS = 4
 TITLE_LETTERS = 12.5  # per inch, of a title in ten points
@@ -109,25 +110,15 @@ def _draw_reference(panel: Axes, value: float, reference: Reference, drawn: floa
 
     In that case a line would suggest that these runs should reach it, and flatten their curves.
     """
-    style: dict[str, Any] = {
-        "color": ORANGE,
-        "fontsize": 8,
-        "path_effects": [withStroke(linewidth=2.5, foreground="white")],
-    }
     text = f"{reference.source} {value:g}"
+    place: dict[str, Any] = {"xy": (0.02, 0.93), "xycoords": "axes fraction"}
     if reference.steps is not None and drawn < reference.steps:
         text = f"{text}, at {in_millions(reference.steps)} steps"
-        panel.annotate(text, xy=(0.02, 0.93), xycoords="axes fraction", **style)
-        return
-    panel.axhline(value, color=ORANGE, linestyle="--", linewidth=1.2, label=reference.source)
-    panel.annotate(
-        text,
-        xy=(0.02, value),
-        xycoords=("axes fraction", "data"),
-        xytext=(0, 3),
-        textcoords="offset points",
-        **style,
-    )
+    else:
+        panel.axhline(value, color=ORANGE, linestyle="--", linewidth=1.2, label=reference.source)
+        place = {"xy": (0.02, value), "xycoords": ("axes fraction", "data")}
+        place |= {"xytext": (0, 3), "textcoords": "offset points"}
+    panel.annotate(text, **place, color=ORANGE, fontsize=8, path_effects=HALO)
 
 
 def draw_band(panel: Axes, x: Array, values: Array) -> None:

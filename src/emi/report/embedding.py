@@ -12,13 +12,12 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
-from matplotlib.patheffects import withStroke
 from safetensors import SafetensorError
 from safetensors.numpy import load
 
 from emi.errors import UserError
 from emi.intrinsic.table import title_of
-from emi.report.curves import BLUE, GREY, ORANGE, new_figure, save_figure
+from emi.report.curves import BLUE, GREY, HALO, ORANGE, new_figure, save_figure
 from emi.report.load import Run, read_file
 
 Array = npt.NDArray[Any]
@@ -30,7 +29,6 @@ PEAKS_APART = 50  # the distance of two peaks is at least the episode's length d
 # The five transitions of highest ‖S‖; Okabe and Ito's palette, yellow darkened.
 PEAK_COLOURS = {"a": BLUE, "b": ORANGE, "c": "#009E73", "d": "#CC79A7", "e": "#B8860B"}
 MARK: dict[str, Any] = {"color": "white", "markeredgecolor": "black", "linestyle": "none"}
-HALO = [withStroke(linewidth=2.5, foreground="white")]
 
 
 class SampledEpisode(NamedTuple):
@@ -74,8 +72,7 @@ def draw_embedding(run: Run, stem: Path, *, note: str = "") -> Path:
         _draw_states(panels[1], points, sample["bonus"], "bonus", percentiles=(1, 99))
     _draw_path(by_time, points[episode.rows])
     for panel in panels:
-        panel.set_xlabel(labels[0])
-        panel.set_ylabel(labels[1])
+        panel.set(xlabel=labels[0], ylabel=labels[1])
         if sample["phi"].shape[1] > 1:  # equal units on both axes
             panel.set_aspect("equal", adjustable="datalim")
     return save_figure(figure, stem)
@@ -90,7 +87,7 @@ def draw_error_model(run: Run, stem: Path, *, note: str = "") -> Path:
     episode = choose_episode(path_rows(sample))
     clock, bonus = (sample[name][episode.rows] for name in ("clock", "bonus"))
     norm = np.linalg.norm(sample["error"][episode.rows], axis=1)
-    marked = peaks(norm, len(PEAK_COLOURS), apart=max(2, len(norm) // PEAKS_APART))
+    marked = peaks(norm)
     title = _title(run, f"the error model in {episode.describe()}", note)
     figure = new_figure(8, 6.4 if "frame" in sample else 3.4, title)
     above: Figure | SubFigure = figure
@@ -104,9 +101,7 @@ def draw_error_model(run: Run, stem: Path, *, note: str = "") -> Path:
         panel.plot(clock[step], norm[step], "o", color=colour, markersize=5, label=label)
         _write_next_to(panel, (clock[step], norm[step]), letter, colour, np.pi / 2)
     panel.margins(x=0.02, y=0.12)
-    panel.set_ylim(bottom=0)
-    panel.set_xlabel("step of the episode")
-    panel.set_ylabel("‖S(s, a)‖")
+    panel.set(ylim=(0, None), xlabel="step of the episode", ylabel="‖S(s, a)‖")
     panel.spines[["top", "right"]].set_visible(False)
     if len(marked):
         above.legend(loc="outside right center", frameon=False, fontsize=8)
@@ -139,11 +134,12 @@ def choose_episode(episodes: list[SampledEpisode]) -> SampledEpisode:
     return max(episodes, key=lambda episode: (episode.whole, len(episode.rows)))
 
 
-def peaks(norm: Array, count: int, apart: int) -> IntArray:
+def peaks(norm: Array, count: int = len(PEAK_COLOURS), apart: int | None = None) -> IntArray:
     """The indices of the highest local maxima, at least `apart` from each other.
 
     [steps] to [≤ count], in time order. The ends can be maxima; a constant has none.
     """
+    apart = max(2, len(norm) // PEAKS_APART) if apart is None else apart
     before, after = np.r_[-np.inf, norm[:-1]], np.r_[norm[1:], -np.inf]
     summits = np.flatnonzero((norm > before) & (norm >= after) & (norm > norm.min()))
     chosen: list[int] = []
@@ -179,12 +175,8 @@ def plane(phi: Array, clock: IntArray) -> tuple[Array, tuple[str, str]]:
 
 
 def _title(run: Run, what: str, note: str) -> str:
-    lines = [
-        f"{run.env}, {title_of(run.method)}, seed {run.seed}, {run.reached:,.0f} steps",
-        what,
-        note,
-    ]
-    return "\n".join(line for line in lines if line)
+    first = f"{run.env}, {title_of(run.method)}, seed {run.seed}, {run.reached:,.0f} steps"
+    return "\n".join(filter(None, (first, what, note)))
 
 
 def _draw_states(
@@ -249,10 +241,9 @@ def _draw_pairs(figure: SubFigure, sample: Sample, rows: IntArray) -> None:
 
 def _show(panel: Axes, frame: Array, colour: str) -> None:
     """A frame [C, H, W], grey or in colour, with a border."""
-    picture = frame.transpose(1, 2, 0)
     panel.set_axis_on()
-    panel.imshow(picture, cmap="gray", vmin=0, vmax=255, interpolation="nearest")
-    panel.set_xticks([])
-    panel.set_yticks([])
+    pixels = frame.transpose(1, 2, 0)
+    panel.imshow(pixels, cmap="gray", vmin=0, vmax=255, interpolation="nearest")
+    panel.set(xticks=[], yticks=[])
     for spine in panel.spines.values():
         spine.set(color=colour, linewidth=2)

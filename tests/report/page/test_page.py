@@ -378,7 +378,7 @@ class TestIncompleteRuns:
     def test_no_iteration_yet(self, tmp_path: Path) -> None:
         write_run(tmp_path / "a", [], iterations=3)
         data = data_of(build_page([tmp_path]))
-        assert data["runs"][0]["iterations"] == 0
+        assert data["runs"][0]["reached"] == 0
         assert data["envs"][0]["groups"][0]["curves"] == {}
         assert data["samples"] == []
 

@@ -100,7 +100,6 @@ def _run(run: Run, label: str, width: int) -> Json:
         "finished": run.finished,
         "asked": run.steps,
         "reached": run.reached,
-        "iterations": len(run.metrics["steps"]),
         "minutes": _number(seconds[-1] / 60) if len(seconds) else None,
         "final": _number(run.final_return()),
         "place": run.place,
@@ -123,7 +122,7 @@ def _mean_curves(runs: Sequence[Run], width: int) -> Json:
         if len(steps) == 0:
             continue
         steps, values = thin(steps, width), thin(values, width)
-        curve = {"steps": evenly(steps), "mean": quantised(values.mean(0)), "seeds": len(values)}
+        curve = {"steps": evenly(steps), "mean": quantised(values.mean(0))}
         if len(values) > 1:
             low, high = bootstrap_band(values)
             curve |= {"low": quantised(low), "high": quantised(high)}

@@ -41,6 +41,14 @@ def evenly(steps: Array) -> dict[str, Any]:
     return {"values": packed(steps.astype(np.float64))}
 
 
+def encoded_frames(frame: Array, frame_next: Array) -> tuple[dict[str, Any], list[str]]:
+    """Frames of s and s', both [n, C, H, W]: how they are stored, and the pieces that hold them."""
+    pool, here, after = distinct_frames(frame, frame_next)
+    sizes = dict(zip(("channels", "height", "width"), pool.shape[1:], strict=True))
+    indices = {"here": packed(here), "next": packed(after)}
+    return {**sizes, "perPiece": FRAMES_PER_PIECE, **indices}, frame_pieces(pool)
+
+
 def frame_pieces(frames: Array) -> list[str]:
     """[n, C, H, W] uint8 to pieces of frames, each [≤ 64, H, W, C] deflated, in base64.
 

@@ -47,15 +47,21 @@ def _fill(data: dict[str, Any], samples: Sequence[EncodedSample]) -> str:
     parts = "\n".join(_asset(f"{name}.js") for name in SCRIPTS)
     script = f'(async () => {{\n"use strict";\n{parts}}})();\n'
     style = _asset("page.css")
-    blocks = [_block("data", deflated(_json(data)))]
+    text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    blocks = [_block("data", deflated(text.encode()))]
     blocks += [
         _block(f"frames-{number}", "\n".join(sample.frames))
         for number, sample in enumerate(samples)
         if sample.frames
     ]
+    # Nothing may be loaded; only our script and style, identified by their hashes, may run.
+    policy = (
+        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; "
+        "base-uri 'none'; form-action 'none'"
+    )
     page = _asset("page.html")
     for mark, content in (
-        ("POLICY", _policy(script, style)),
+        ("POLICY", policy),
         ("STYLE", style),
         ("DATA", "\n".join(blocks)),
         ("SCRIPT", script),
@@ -65,14 +71,6 @@ def _fill(data: dict[str, Any], samples: Sequence[EncodedSample]) -> str:
     return page
 
 
-def _policy(script: str, style: str) -> str:
-    """Nothing may be loaded; only our script and style, identified by their hashes, may run."""
-    return (
-        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; "
-        "base-uri 'none'; form-action 'none'"
-    )
-
-
 def _hash(text: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
@@ -80,11 +78,6 @@ def _hash(text: str) -> str:
 def _block(name: str, content: str) -> str:
     """A block of base64, which contains no character that could end the block."""
     return f'<script type="text/plain" id="{name}">{content}</script>'
-
-
-def _json(data: dict[str, Any]) -> bytes:
-    text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return text.encode()
 
 
 def _asset(name: str) -> str:

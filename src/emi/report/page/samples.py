@@ -6,25 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from emi.report.embedding import (
-    PEAK_COLOURS,
-    PEAKS_APART,
-    Array,
-    Sample,
-    choose_episode,
-    path_rows,
-    peaks,
-    plane,
-    read_sample,
-)
+from emi.report.embedding import Array, Sample, choose_episode, path_rows, peaks, plane, read_sample
 from emi.report.load import Run
-from emi.report.page.encoding import (
-    FRAMES_PER_PIECE,
-    distinct_frames,
-    frame_pieces,
-    packed,
-    quantised,
-)
+from emi.report.page.encoding import encoded_frames, packed, quantised
 
 MOST_STATES = 40_000  # on a page, of all samples together: about 20 MB with frames
 
@@ -93,7 +77,8 @@ def encode_sample(sample: Sample, number: int) -> EncodedSample:
     }
     if "frame" not in sample:
         return EncodedSample(values, [])
-    return _with_frames(values, sample, order)
+    described, pieces = encoded_frames(sample["frame"][order], sample["frame_next"][order])
+    return EncodedSample(values | {"frames": described}, pieces)
 
 
 def returns_to_come(reward: Array, sizes: Sequence[int]) -> Array:
@@ -108,19 +93,5 @@ def returns_to_come(reward: Array, sizes: Sequence[int]) -> Array:
 
 def _peaks(norm: Array) -> list[int]:
     """The steps of an episode with the highest ‖S‖, the highest first."""
-    places = peaks(norm, len(PEAK_COLOURS), apart=max(2, len(norm) // PEAKS_APART))
+    places = peaks(norm)
     return [int(place) for place in places[np.argsort(-norm[places], kind="stable")]]
-
-
-def _with_frames(values: dict[str, Any], sample: Sample, order: Array) -> EncodedSample:
-    pool, here, after = distinct_frames(sample["frame"][order], sample["frame_next"][order])
-    values["frames"] = {
-        "count": len(pool),
-        "channels": pool.shape[1],
-        "height": pool.shape[2],
-        "width": pool.shape[3],
-        "perPiece": FRAMES_PER_PIECE,
-        "here": packed(here),
-        "next": packed(after),
-    }
-    return EncodedSample(values, frame_pieces(pool))

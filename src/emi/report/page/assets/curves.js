@@ -2,17 +2,14 @@
 
 const curves = { env: 0, measure: "return_mean", view: "mean", hidden: new Set(), cursor: null };
 
-const runCurve = once((key) => {
-  const [number, measure] = key.split(" ");
+const runCurve = once((number, measure) => {
   const run = report.runs[number];
   return { steps: stepCounts(run.steps), values: run.curves[measure] ? quantised(run.curves[measure]) : new Float64Array() };
 });
-const groupCurve = once((key) => {
-  const [env, group, measure] = key.split(" ");
+const groupCurve = once((env, group, measure) => {
   const packed = report.envs[env].groups[group].curves[measure];
   if (!packed) return null;
   return {
-    seeds: packed.seeds,
     steps: stepCounts(packed.steps),
     mean: quantised(packed.mean),
     low: packed.low && quantised(packed.low),
@@ -22,9 +19,8 @@ const groupCurve = once((key) => {
 
 // The groups that are switched on, each with its mean curve if it has one.
 function shownGroups() {
-  const env = report.envs[curves.env];
-  return env.groups
-    .map((group, k) => ({ group, curve: groupCurve(`${curves.env} ${k} ${curves.measure}`) }))
+  return report.envs[curves.env].groups
+    .map((group, k) => ({ group, curve: groupCurve(curves.env, k, curves.measure) }))
     .filter(({ group }) => !curves.hidden.has(group.label));
 }
 
@@ -50,7 +46,7 @@ function drawMeans(area, known) {
   const last = lastStep(known);
   const y = extent(known.flatMap(({ curve }) => [curve.mean, curve.low ?? [], curve.high ?? []]), [0, 0]);
   const ends = known.map(({ group, curve }) => `${group.label} ${written(curve.mean.at(-1))}`).join(", ");
-  const made = chart({
+  const { root, scale, margin, inner, upright, valueAt } = chart({
     width,
     height: Math.round(Math.min(430, Math.max(260, width * 0.46))),
     x: [0, last],
@@ -60,13 +56,11 @@ function drawMeans(area, known) {
     xText: (values) => values.map(stepText),
     label: `Learning curves on ${env.name}, ${name} over steps. At the end: ${ends}.`,
   });
-  const { root, scale } = made;
   for (const { group, curve } of known) {
     if (curve.low) root.append(svg("path", { class: "band", d: bandPath(curve.steps, curve.low, curve.high, scale), style: { fill: colourOf(group.label) } }));
   }
   for (const { group, curve } of known) root.append(...meanLine(group, curve, scale));
-  const cursor = svg("g", { visibility: "hidden" });
-  root.append(cursor);
+  const cursor = root.appendChild(svg("g"));
   const readout = html("div", { class: "readout", hidden: true });
   root.setAttribute("tabindex", "0");
   root.setAttribute("aria-keyshortcuts", "ArrowLeft ArrowRight");
@@ -77,8 +71,7 @@ function drawMeans(area, known) {
     curves.cursor = index;
     const step = grid[index];
     const at = scale.x(step);
-    cursor.setAttribute("visibility", "visible");
-    cursor.replaceChildren(svg("line", { class: "cursor", x1: at, x2: at, y1: made.margin.top, y2: made.margin.top + made.inner.height }));
+    cursor.replaceChildren(upright(at, { class: "cursor" }));
     const rows = known
       .filter(({ curve }) => step <= curve.steps.at(-1) && step >= curve.steps[0])
       .map(({ group, curve }) => ({ group, curve, k: nearest(curve.steps, step) }))
@@ -94,20 +87,17 @@ function drawMeans(area, known) {
           html("span", {}, written(curve.mean[k]) + (curve.low ? ` [${written(curve.low[k])}, ${written(curve.high[k])}]` : "")))),
     );
     // On the side away from the pointer.
-    const right = at < made.margin.left + made.inner.width / 2;
-    readout.style.left = right ? "auto" : `${(made.margin.left / width) * 100 + 1}%`;
+    const right = at < margin.left + inner.width / 2;
+    readout.style.left = right ? "auto" : `${(margin.left / width) * 100 + 1}%`;
     readout.style.right = right ? "1%" : "auto";
   };
   // The last position of the cursor; these curves may be shorter than the previous ones.
   const place = () => Math.min(curves.cursor ?? grid.length - 1, grid.length - 1);
   const hide = () => {
-    cursor.setAttribute("visibility", "hidden");
+    cursor.replaceChildren();
     readout.hidden = true;
   };
-  root.addEventListener("pointermove", (event) => {
-    const box = root.getBoundingClientRect();
-    show(nearest(grid, scale.toX(((event.clientX - box.left) / box.width) * width)));
-  });
+  root.addEventListener("pointermove", (event) => show(nearest(grid, valueAt(event))));
   root.addEventListener("pointerleave", () => document.activeElement === root || hide());
   root.addEventListener("blur", hide);
   root.addEventListener("focus", () => root.matches(":focus-visible") && show(place()));
@@ -127,7 +117,7 @@ function meanLine(group, curve, scale) {
   return parts;
 }
 
-const runsOf = (group) => group.runs.map((number) => ({ run: report.runs[number], ...runCurve(`${number} ${curves.measure}`) }));
+const runsOf = (group) => group.runs.map((number) => ({ run: report.runs[number], ...runCurve(number, curves.measure) }));
 
 function drawSeeds(area, drawable) {
   const env = report.envs[curves.env];
@@ -190,12 +180,12 @@ function drawCurveTable(known) {
   const cell = ({ curve }, step) => {
     if (step > curve.steps.at(-1) * 1.001) return html("td", {}, "–");
     const k = nearest(curve.steps, step);
-    return html("td", {}, written(curve.mean[k]), curve.low && html("small", {}, `[${written(curve.low[k])}, ${written(curve.high[k])}]`));
+    return html("td", {}, written(curve.mean[k]), curve.low && small(`[${written(curve.low[k])}, ${written(curve.high[k])}]`));
   };
-  byId("curve-table").replaceChildren(html("table", {},
-    html("caption", {}, `${report.measures[curves.measure]} on ${report.envs[curves.env].name}: mean over seeds [95 % interval]`),
-    html("thead", {}, html("tr", {}, html("th", { scope: "col" }, "steps"), ...known.map(({ group }) => html("th", { scope: "col" }, group.label)))),
-    html("tbody", {}, ...places.map((step) => html("tr", {}, html("th", { scope: "row" }, stepText(step)), ...known.map((one) => cell(one, step))))),
+  byId("curve-table").replaceChildren(table(
+    `${report.measures[curves.measure]} on ${report.envs[curves.env].name}: mean over seeds [95 % interval]`,
+    [["steps"], ...known.map(({ group }) => [group.label])],
+    places.map((step) => html("tr", {}, html("th", { scope: "row" }, stepText(step)), ...known.map((one) => cell(one, step)))),
   ));
 }
 
@@ -213,8 +203,6 @@ function drawMethodChips() {
 function startCurves() {
   options(byId("measure"), Object.entries(report.measures));
   byId("measure").addEventListener("change", (event) => { curves.measure = event.target.value; drawCurves(); });
-  for (const radio of document.getElementsByName("view")) {
-    radio.addEventListener("change", () => { curves.view = radio.value; drawCurves(); });
-  }
+  byId("view").addEventListener("change", (event) => { curves.view = event.target.value; drawCurves(); });
   onResize(byId("curve-area"), drawCurves);
 }

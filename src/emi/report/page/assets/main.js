@@ -59,7 +59,6 @@ startCurves();
 startTable();
 startRuns();
 startExplorer();
-startTimeline();
 // Start with the environment that has the most groups.
 const richest = report.envs.reduce((best, env, k) => (env.groups.length > report.envs[best].groups.length ? k : best), 0);
 byId("env").value = String(richest);

@@ -38,14 +38,12 @@ function drawSettings() {
   const most = (values) => values.reduce((best, one) => (count(values, one) > count(values, best) ? one : best), values[0]);
   byId("settings").replaceChildren(shown.length === 0
     ? html("p", { class: "note" }, env.groups.length > 1 ? "All groups have the same settings." : "There is one group; choose Everything to see its settings.")
-    : html("table", {},
-      html("thead", {}, html("tr", {}, html("th", { scope: "col" }, "setting"), ...env.groups.map((group) => html("th", { scope: "col" }, group.label)))),
-      html("tbody", {}, ...shown.map((row) => {
-        // The most frequent value among the groups that have the setting.
-        const usual = most(row.values.filter((value) => value !== "–"));
-        return html("tr", {}, html("th", { scope: "row" }, ...marked(row.key)),
-          ...row.values.map((value) => html("td", { class: row.differs && value !== usual && value !== "–" ? "odd" : undefined }, ...marked(value))));
-      }))));
+    : table(null, [["setting"], ...env.groups.map((group) => [group.label])], shown.map((row) => {
+      // The most frequent value among the groups that have the setting.
+      const usual = most(row.values.filter((value) => value !== "–"));
+      return html("tr", {}, html("th", { scope: "row" }, ...marked(row.key)),
+        ...row.values.map((value) => html("td", { class: row.differs && value !== usual && value !== "–" ? "odd" : undefined }, ...marked(value))));
+    })));
 }
 
 const searchText = once((number) => {
@@ -55,8 +53,7 @@ const searchText = once((number) => {
 });
 
 // Keys of config or start that differ between the runs of an environment.
-const differing = once((key) => {
-  const [kind, env] = JSON.parse(key);
+const differing = once((kind, env) => {
   const parts = report.runs.filter((run) => run.env === env).map((run) => (kind === "config" ? run.config : run.starts[0] ?? {}));
   const keys = [...new Set(parts.flatMap((part) => Object.keys(part)))];
   return new Set(keys.filter((key) => new Set(parts.map((part) => valueText(part[key]))).size > 1));
@@ -69,7 +66,7 @@ function drawRuns() {
     const run = report.runs[number];
     const start = run.starts[0] ?? {};
     const line = [
-      html("b", {}, ...marked(`${run.env}, ${run.label}, seed ${run.seed}`)),
+      html("b", {}, ...marked(runName(run))),
       run.finished ? html("span", {}, `${stepText(run.reached)} steps`) : html("span", { class: "mark" }, `not finished: ${stepText(run.reached)} of ${stepText(run.asked)} steps`),
       html("span", {}, run.final === null ? "no finished episode" : `final return ${written(run.final)}`),
       html("span", {}, run.minutes === null ? "" : `${run.minutes.toFixed(1)} min`),
@@ -91,9 +88,9 @@ function runDetail(run) {
   };
   const many = run.starts.length > 1;
   return html("div", { class: "detail" },
-    list(inspection.depth === "all" ? "Configuration" : "Configuration, what differs", run.config, differing(JSON.stringify(["config", run.env]))),
+    list(inspection.depth === "all" ? "Configuration" : "Configuration, what differs", run.config, differing("config", run.env)),
     ...run.starts.map((start, k) => list(many ? `Start ${k + 1}` : "Provenance", k ? start : { folder: run.place, ...start },
-      new Set([...differing(JSON.stringify(["start", run.env])), "folder", "command", "commit", "time"]))));
+      new Set([...differing("start", run.env), "folder", "command", "commit", "time"]))));
 }
 
 function startRuns() {
@@ -102,11 +99,9 @@ function startRuns() {
     drawSettings();
     drawRuns();
   });
-  for (const radio of document.getElementsByName("depth")) {
-    radio.addEventListener("change", () => {
-      inspection.depth = radio.value;
-      drawSettings();
-      drawRuns();
-    });
-  }
+  byId("depth").addEventListener("change", (event) => {
+    inspection.depth = event.target.value;
+    drawSettings();
+    drawRuns();
+  });
 }

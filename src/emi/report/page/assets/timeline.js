@@ -9,11 +9,10 @@ function drawTimeline() {
   const { start, size, peaks } = episodeNow();
   const steps = sample.step.subarray(start, start + size);
   const norm = sample.error.subarray(start, start + size);
-  const width = Math.max(300, area.clientWidth);
   const [low, high] = [steps[0], steps[size - 1]];
   const best = peaks.map((place, k) => `${"abcde"[k]} at step ${steps[place]}, ${written(norm[place])}`).join("; ");
-  const made = chart({
-    width,
+  const { root, scale, upright, valueAt } = chart({
+    width: Math.max(300, area.clientWidth),
     height: 230,
     x: high > low ? [low, high] : [low - 1, low + 1],
     y: [0, (norm.reduce((a, b) => Math.max(a, b), 0) || 1) * 1.18],
@@ -21,10 +20,9 @@ function drawTimeline() {
     yName: "‖S(s, a)‖",
     label: `Error norm over ${size} steps of the episode. ${peaks.length ? `Highest peaks: ${best}.` : "It is constant."}`,
   });
-  const { root, scale } = made;
   root.append(svg("path", { d: linePath(steps, norm, scale), fill: "none", style: { stroke: "var(--soft)", strokeWidth: "1.1" } }));
   timeline.scale = scale;
-  timeline.cursor = svg("line", { y1: made.margin.top, y2: made.margin.top + made.inner.height, style: { stroke: "var(--accent)", strokeWidth: "2" } });
+  timeline.cursor = upright(0, { style: { stroke: "var(--accent)", strokeWidth: "2" } });
   root.append(timeline.cursor);
   peaks.forEach((place, k) => {
     const [x, y] = [scale.x(steps[place]), scale.y(norm[place])];
@@ -34,11 +32,7 @@ function drawTimeline() {
     );
   });
   root.style.cursor = "pointer";
-  root.addEventListener("click", (event) => {
-    const box = root.getBoundingClientRect();
-    play(false);
-    goTo(nearest(steps, scale.toX(((event.clientX - box.left) / box.width) * width)), true);
-  });
+  root.addEventListener("click", (event) => select(nearest(steps, valueAt(event))));
   area.replaceChildren(root);
   drawPeaks();
   moveTimelineCursor();
@@ -59,8 +53,7 @@ function drawPeaks() {
       html("span", {}, `step ${whole(sample.step[row])}`, html("small", {}, `‖S‖ ${written(sample.error[row])}, bonus ${written(sample.bonus[row])}`)),
       ...pictures);
     button.addEventListener("click", () => {
-      play(false);
-      goTo(place, true);
+      select(place);
       byId("plane").scrollIntoView({ block: "nearest" });
     });
     return html("li", {}, button);
@@ -69,15 +62,10 @@ function drawPeaks() {
 }
 
 function moveTimelineCursor() {
-  if (!timeline.cursor) return;
   const at = timeline.scale.x(sampleNow().step[selectedRow()]);
   timeline.cursor.setAttribute("x1", at);
   timeline.cursor.setAttribute("x2", at);
   for (const button of byId("peaks").querySelectorAll("button")) {
     button.setAttribute("aria-current", String(Number(button.dataset.place) === explorer.place));
   }
-}
-
-function startTimeline() {
-  if (report.samples.length) onResize(byId("timeline"), drawTimeline);
 }
