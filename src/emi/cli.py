@@ -27,6 +27,19 @@ _PATH_ERRORS = (errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EISDIR, errno.EE
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 
 
+def _whole(text: str) -> int:
+    """A whole number as people write it: 5000000, 5_000_000, 5e6."""
+    for read in (int, float):
+        with contextlib.suppress(ValueError, OverflowError):
+            if read(text) == int(read(text)):
+                return int(read(text))
+    raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
+
+
+# By what stands for the value in the help; everything else is text.
+_TYPES: dict[str, Callable[[str], Any]] = {"N": _whole, "X": float, "DIR": Path, "FILE": Path}
+
+
 class _Parser(argparse.ArgumentParser):
     """An argument parser that reports an error in one sentence."""
 
@@ -37,8 +50,7 @@ class _Parser(argparse.ArgumentParser):
         self, name: str, metavar: str, help: str, default: Any = None, nargs: str | None = None
     ) -> None:
         """Add an argument or an option with a value, of the type that `metavar` stands for."""
-        types = {"N": _whole, "X": float, "DIR": Path, "FILE": Path}
-        kind = types.get(metavar, str)
+        kind = _TYPES.get(metavar, str)
         self.add_argument(name, metavar=metavar, help=help, default=default, nargs=nargs, type=kind)
 
     def flag(self, name: str, help: str) -> None:
@@ -226,15 +238,6 @@ def _add_settings(parser: _Parser) -> None:
     )
 
 
-def _whole(text: str) -> int:
-    """A whole number as people write it: 5000000, 5_000_000, 5e6."""
-    for read in (int, float):
-        with contextlib.suppress(ValueError, OverflowError):
-            if read(text) == int(read(text)):
-                return int(read(text))
-    raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
-
-
 def _train(args: argparse.Namespace) -> int:
     from emi.runs.run_directory import RunDirectory, config_bytes, default_path
     from emi.training.config import read_settings
@@ -288,14 +291,7 @@ def _watch(args: argparse.Namespace) -> int:
 
 
 def _sweep(args: argparse.Namespace) -> int:
-    from emi.sweeps.sweep import (
-        check_engine,
-        dry_run,
-        parse_seeds,
-        plan,
-        sweep,
-        write_job_array,
-    )
+    from emi.sweeps.sweep import check_engine, dry_run, parse_seeds, plan, sweep, write_job_array
 
     check_engine(args.engine, args.address)  # --dry-run and --slurm start no engine
     cells = plan(
