@@ -177,15 +177,8 @@ class Trainer:
         )
 
         def advantages(gae_lambda: float) -> Array:
-            grid = gae(
-                reward,
-                value,
-                after,
-                rollout.ended,
-                discount=config.discount,
-                gae_lambda=gae_lambda,
-            )
-            return rollout.flat(grid)
+            factors = {"discount": config.discount, "gae_lambda": gae_lambda}
+            return rollout.flat(gae(reward, value, after, rollout.ended, **factors))
 
         advantage = advantages(config.gae_lambda)
         target = flat_value + (advantage if config.gae_lambda == 1 else advantages(1.0))
