@@ -262,7 +262,8 @@ def _train(args: argparse.Namespace) -> int:
 def _resume(args: argparse.Namespace) -> int:
     from emi.runs.run_directory import RunDirectory, read_config
 
-    return _train_in(args.dir, read_config(RunDirectory(args.dir)), args.typed, resume=True)
+    config = read_config(RunDirectory(args.dir).config)
+    return _train_in(args.dir, config, args.typed, resume=True)
 
 
 def _train_in(out: Path, config: "TrainConfig", typed: list[str], resume: bool) -> int:

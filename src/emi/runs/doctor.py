@@ -32,13 +32,12 @@ class Finding(NamedTuple):
 
 def examine() -> list[Finding]:
     """Run all checks, in the order in which they depend on each other."""
-    table = ENVIRONMENTS.values()
-    simulators = {e.extra: e.simulator for e in table if e.extra and e.simulator}
+    extras = dict.fromkeys(entry.extra for entry in ENVIRONMENTS.values() if entry.extra)
     checks: dict[str, Callable[[], Result]] = {
         "Python": _python,
         "cores": lambda: ("good", f"{usable_cores()} usable of {os.cpu_count()}"),
         "PyTorch": _torch,
-        **{extra: partial(_simulator, extra, name) for extra, name in simulators.items()},
+        **{extra: partial(_simulator, extra) for extra in extras},
         "rendering": _rendering,
         "video": partial(_optional, "imageio", "to write videos"),
         "display": partial(_optional, "rich", "for the live display"),
@@ -82,16 +81,18 @@ def _torch() -> Result:
     return "good", f"{torch.__version__}, {torch.get_num_threads()} threads, {cuda}"
 
 
-def _simulator(extra: str, simulator: str) -> Result:
+def _simulator(extra: str) -> Result:
     """Take one step in the first environment of each class that `extra` is for."""
-    homes = {name: entry.home for name, entry in ENVIRONMENTS.items() if entry.extra == extra}
+    members = {name: entry for name, entry in ENVIRONMENTS.items() if entry.extra == extra}
+    simulator = next(iter(members.values())).simulator
+    assert simulator is not None, "an extra installs a simulator"
     try:
         version = getattr(importlib.import_module(simulator), "__version__", "")
     except ModuleNotFoundError:
-        return "absent", f"no {simulator}, for {', '.join(homes)}: pip install 'emi-rl[{extra}]'"
+        return "absent", f"no {simulator}, for {', '.join(members)}: pip install 'emi-rl[{extra}]'"
     first: dict[str, str] = {}
-    for name, home in homes.items():
-        first.setdefault(home, name)
+    for name, entry in members.items():
+        first.setdefault(entry.home, name)
     for name in first.values():
         with closing(envs.make_vec(name, 1, threads=1)) as env:
             env.reset(seed=0)

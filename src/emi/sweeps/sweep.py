@@ -46,7 +46,10 @@ def sweep(
     """
     _check_jobs(jobs)
     threads = max(cell.config.threads for cell in cells)
-    opened = _open_engine(engine, address, threads)
+    check_engine(engine, address)
+    opened: AbstractContextManager[Engine] = contextlib.nullcontext(LocalEngine())
+    if engine == "ray":
+        opened = ray_engine(address, threads)
     now, stop = list(cells), StopRequest()
     if any(cell.state == "waiting" for cell in now):
         with opened as runner:
@@ -100,13 +103,6 @@ def check_engine(name: str, address: str | None) -> None:
 def _check_jobs(jobs: int | None) -> None:
     if jobs is not None and jobs < 1:
         raise UserError(f"--jobs must be positive, got {jobs}")
-
-
-def _open_engine(name: str, address: str | None, threads: int) -> AbstractContextManager[Engine]:
-    check_engine(name, address)
-    if name == "ray":
-        return ray_engine(address, threads)
-    return contextlib.nullcontext(LocalEngine())
 
 
 def _run_all(now: list[Cell], engine: Engine, slots: int, stop: StopRequest, board: Board) -> None:
