@@ -6,6 +6,7 @@ Simulators are optional dependencies: an environment's file, which imports its s
 imported when the environment is first made.
 """
 
+import contextlib
 import importlib
 from collections.abc import Callable
 from typing import Any, cast
@@ -105,10 +106,8 @@ def time_limit(name: str) -> int | None:
 
 def observes_images(name: str) -> bool:
     """Whether an environment observes images; it is made to find out."""
-    envs = make_vec(name)
-    space = envs.single_observation_space
-    envs.close()
-    return is_image(space)
+    with contextlib.closing(make_vec(name)) as envs:
+        return is_image(envs.single_observation_space)
 
 
 def known_environment(name: str) -> Environment | None:

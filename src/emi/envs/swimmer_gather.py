@@ -196,15 +196,6 @@ class SwimmerGatherVectorEnv(MujocoVectorEnv):
             obs[:, 13:] = sensor_readings(self._objects, self._left, self._com, heading)
         return obs
 
-    def markers(self, index: int) -> list[Marker]:
-        """The walls and the remaining objects of one environment, to render them."""
-        drawn = list(WALLS)
-        for slot in np.flatnonzero(self._left[index]):
-            x, y = self._objects[index, slot].tolist()
-            rgba = APPLE_RGBA if slot < APPLES else BOMB_RGBA
-            drawn.append(Marker((x, y, 0.0), (0.25, 0.25, 0.1), rgba))
-        return drawn
-
 
 class SwimmerGatherEnv(MujocoEnv):
     """One swimmer as a single Gymnasium environment that can be rendered.
@@ -226,4 +217,10 @@ class SwimmerGatherEnv(MujocoEnv):
         return camera
 
     def _markers(self) -> list[Marker]:
-        return self._envs.markers(0)
+        """The walls and the remaining objects."""
+        drawn = list(WALLS)
+        for slot in np.flatnonzero(self._envs._left[0]):
+            x, y = self._envs._objects[0, slot].tolist()
+            rgba = APPLE_RGBA if slot < APPLES else BOMB_RGBA
+            drawn.append(Marker((x, y, 0.0), (0.25, 0.25, 0.1), rgba))
+        return drawn

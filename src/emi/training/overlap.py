@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from gymnasium.vector import VectorEnv
@@ -19,13 +19,6 @@ from emi.agent.policy import AnyPolicy
 from emi.agent.rollout import Rollout, collect
 from emi.errors import NotFiniteError, check_finite
 from emi.intrinsic.contract import Finish
-
-
-class Ahead(NamedTuple):
-    """A batch collected early, and the state of the action noise before it was collected."""
-
-    rollout: Rollout
-    rng_state: Mapping[str, Any]
 
 
 @dataclass
@@ -37,20 +30,21 @@ class Collector:
     steps: int
     reset_seed: int
     rng: np.random.Generator
-    _ahead: Ahead | None = field(default=None, init=False)
+    # A batch collected early, and the state of `rng` before it was collected.
+    _ahead: tuple[Rollout, Mapping[str, Any]] | None = field(default=None, init=False)
 
     def batch(self, iteration: int) -> Rollout:
         """The batch of iteration `iteration`, counted from 0."""
         if self._ahead is None:
             return self._collect(iteration)
-        rollout, self._ahead = self._ahead.rollout, None
+        (rollout, _), self._ahead = self._ahead, None
         return rollout
 
     def collect_ahead(self, iteration: int) -> None:
         """Collect the batch of the next iteration now; the policy must not change before it."""
         before = self.rng.bit_generator.state
         try:
-            self._ahead = Ahead(self._collect(iteration), before)
+            self._ahead = (self._collect(iteration), before)
         except NotFiniteError:
             # It belongs to the next iteration, which collects again and raises it.
             self.rng.bit_generator.state = before
@@ -73,7 +67,7 @@ class Collector:
     @property
     def rng_state(self) -> Mapping[str, Any]:
         """State of the action noise before the next batch, also if it is collected already."""
-        return self.rng.bit_generator.state if self._ahead is None else self._ahead.rng_state
+        return self.rng.bit_generator.state if self._ahead is None else self._ahead[1]
 
     @rng_state.setter
     def rng_state(self, state: Mapping[str, Any]) -> None:
