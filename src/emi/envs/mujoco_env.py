@@ -2,7 +2,7 @@
 
 import math
 import os
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -26,36 +26,37 @@ class MujocoVectorEnv(EpisodicVectorEnv):
     depend on the others. A row of `_state` is time, then positions, then velocities.
     """
 
+    substeps: int  # simulation steps per action
+    envs_per_thread: int  # at least; with fewer, the pool is smaller
+
     def __init__(
         self,
         model: mujoco.MjModel,
         num_envs: int,
         observation_space: spaces.Box,
         max_episode_steps: int | None,
-        substeps: int,
         threads: int | None,
-        envs_per_thread: int,
     ) -> None:
-        """`substeps`: simulation steps per action; `threads` limits the pool (default: cores)."""
+        """`threads` limits the pool (default: all cores)."""
         motors = spaces.Box(-1.0, 1.0, (model.nu,), np.float32)
         super().__init__(num_envs, observation_space, motors, max_episode_steps)
         self.model = model
-        pool = min(threads or os.cpu_count() or 1, num_envs // envs_per_thread)
+        pool = min(threads or os.cpu_count() or 1, num_envs // self.envs_per_thread)
         pool = pool if pool > 1 else 0  # 0: in the calling thread
         self._rollout = Rollout(nthread=pool)
         self._scratch = [mujoco.MjData(model) for _ in range(max(pool, 1))]
         self._models = [model] * num_envs
         # One environment at a time if each may have a thread: a thread that is delayed leaves the
         # rest to the others.
-        self._chunk_size = 1 if envs_per_thread == 1 else math.ceil(num_envs / max(pool, 1))
+        self._chunk_size = 1 if self.envs_per_thread == 1 else math.ceil(num_envs / max(pool, 1))
 
         # Rollout writes all states [n, substeps, state]. It reads the row of an environment before,
         # so the output of a single step can be the input.
         self._state = np.zeros((num_envs, 1 + model.nq + model.nv))
         self._states = self._state[:, None]
-        if substeps > 1:
-            self._states = self._states.repeat(substeps, axis=1)
-        self._no_sensors = np.zeros((num_envs, substeps, 0))
+        if self.substeps > 1:
+            self._states = self._states.repeat(self.substeps, axis=1)
+        self._no_sensors = np.zeros((num_envs, self.substeps, 0))
 
     def _start(self, index: int, stream: np.random.Generator) -> None:
         position = self.model.qpos0 + POSITION_NOISE * stream.standard_normal(self.model.nq)
@@ -70,7 +71,7 @@ class MujocoVectorEnv(EpisodicVectorEnv):
             self._state,
             controls,
             skip_checks=True,
-            nstep=controls.shape[1],
+            nstep=self.substeps,
             state=self._states,
             sensordata=self._no_sensors,
             chunk_size=self._chunk_size,
@@ -88,7 +89,7 @@ class MujocoVectorEnv(EpisodicVectorEnv):
         self._rollout.close()
 
 
-class MujocoEnv(EpisodicEnv):
+class MujocoEnv(EpisodicEnv, ABC):
     """One simulation as a single Gymnasium environment that can be rendered."""
 
     frame_shape: tuple[int, int]  # height, width: multiples of 16, as video encoders require
@@ -96,12 +97,8 @@ class MujocoEnv(EpisodicEnv):
     _renderer: OffscreenRenderer | None = None
 
     @abstractmethod
-    def _camera(self) -> mujoco.MjvCamera:
-        """The view that is rendered."""
-
-    @abstractmethod
-    def _markers(self) -> Sequence[Marker]:
-        """What is drawn besides the simulation."""
+    def _view(self) -> tuple[mujoco.MjvCamera, Sequence[Marker]]:
+        """The camera, and what is drawn besides the simulation."""
 
     def render(self) -> npt.NDArray[np.uint8] | None:
         """A picture [height, width, 3], or None without a render mode."""
@@ -109,7 +106,7 @@ class MujocoEnv(EpisodicEnv):
             return None
         if self._renderer is None:
             self._renderer = OffscreenRenderer(self._envs.model, *self.frame_shape)
-        return self._renderer.frame(self._envs.simulation(0), self._camera(), self._markers())
+        return self._renderer.frame(self._envs.simulation(0), *self._view())
 
     def close(self) -> None:
         """Free the simulator and the renderer."""

@@ -30,11 +30,6 @@ CHAINS = (("torso", "bthigh", "bshin", "bfoot"), ("torso", "fthigh", "fshin", "f
 POSITIONS, OBSERVED = 1, slice(2, 19)
 ROOT_XZ = np.array([1, 2])
 
-# Waking a thread pool costs as much as ten physics steps. On two shared cores, a vector step of 10
-# environments took 60 to 75 µs in the calling thread and 85 to 185 µs in a pool of two threads; of
-# 64 environments, 370 to 725 µs and 400 to 450 µs.
-ENVS_PER_THREAD = 16
-
 CAMERA_DISTANCE = 4.5
 
 # They show the rewarded region: a gate at x = ±5, and green ground behind it.
@@ -127,15 +122,19 @@ def sparse_reward(torso_x: Array) -> Array:
 class SparseHalfCheetahVectorEnv(MujocoVectorEnv):
     """`num_envs` cheetahs, stepped together."""
 
+    substeps = 1
+    # Waking a thread pool costs as much as ten physics steps. On two shared cores, a vector step of
+    # 10 environments took 60 to 75 µs in the calling thread and 85 to 185 µs in a pool of two
+    # threads; of 64 environments, 370 to 725 µs and 400 to 450 µs.
+    envs_per_thread = 16
+
     def __init__(
         self, num_envs: int = 1, threads: int | None = None, max_episode_steps: int | None = HORIZON
     ) -> None:
         """`threads` limits the pool (default: all cores); `max_episode_steps` may be None."""
         # MuJoCo calls a simulation beyond mjMAXVAL unstable.
         observed = spaces.Box(-mujoco.mjMAXVAL, mujoco.mjMAXVAL, (20,), np.float32)
-        super().__init__(
-            load_model(), num_envs, observed, max_episode_steps, 1, threads, ENVS_PER_THREAD
-        )
+        super().__init__(load_model(), num_envs, observed, max_episode_steps, threads)
         self._arms = com_arms(self.model)
         self._hinges = hinge_columns(self.model)
         self._start_xz = np.tile(self.model.body("torso").pos[[0, 2]], (num_envs, 1))
@@ -178,13 +177,10 @@ class SparseHalfCheetahEnv(MujocoEnv):
         """x of the centre of mass, in metres."""
         return float(self._envs.torso_x[0])
 
-    def _camera(self) -> mujoco.MjvCamera:
+    def _view(self) -> tuple[mujoco.MjvCamera, tuple[Marker, ...]]:
         """A view along y that follows the animal."""
         camera = mujoco.MjvCamera()
         camera.type = mujoco.mjtCamera.mjCAMERA_TRACKING
         camera.trackbodyid = self._envs.model.body("torso").id
         camera.azimuth, camera.elevation, camera.distance = 90.0, -12.0, CAMERA_DISTANCE
-        return camera
-
-    def _markers(self) -> tuple[Marker, ...]:
-        return REWARD_MARKERS
+        return camera, REWARD_MARKERS
