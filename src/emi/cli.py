@@ -184,36 +184,37 @@ def _parsers() -> tuple[_Parser, Mapping[str, _Parser]]:
     report = command("report", "one HTML page of runs: curves, tests, embeddings", _report)
     report.value("dirs", "DIR", "runs or folders of runs", nargs="+")
     report.value("--out", "FILE", "default: report.html", Path("report.html"))
+    report.value("--figures", "DIR", "write PNG figures and a table instead")
 
     doctor = command("doctor", "check the installation and say what is missing", _doctor)
     doctor.value("--bonus", "DIR", "check the bonus of the run in DIR instead")
-    _add_paper_words(command("paper", "the tables and figures of the paper", _paper))
+    _add_paper_commands(command("paper", "the tables and figures of the paper", _paper))
     command("envs", "list the environments", _envs)
     command("methods", "list the exploration methods", _methods)
     return parser, commands.choices
 
 
-def _add_paper_words(paper: _Parser) -> None:
-    words = paper.add_subparsers(dest="word", metavar="WORD")
-    paper.set_defaults(word="list", results=Path("results"))  # `emi paper` alone
+def _add_paper_commands(paper: _Parser) -> None:
+    commands = paper.add_subparsers(dest="action", metavar="ACTION")
+    paper.set_defaults(action="list", results=Path("results"))  # `emi paper` alone
 
-    def word(name: str, help: str, names: str | None = None) -> _Parser:
-        made = words.add_parser(name, help=help, description=help, allow_abbrev=False)
+    def action(name: str, help: str, names: str | None = None) -> _Parser:
+        made = commands.add_parser(name, help=help, description=help, allow_abbrev=False)
         if names is not None:
             made.value("names", "NAME", "of 'emi paper list'", nargs=names)
         made.value("--results", "DIR", "default: results", Path("results"))
         return made
 
-    word("list", "every table and figure, its question, and how much of it is there")
-    run = word("run", "train what a table or figure is made of", "+")
+    action("list", "list tables and figures, their questions, and how many runs are available")
+    run = action("run", "train the runs of a table or figure", "+")
     run.value("--out", "DIR", "default: runs/paper[_SCALE]")
     run.value("--scale", "X", "share of the steps", 1.0)
-    run.value("--seeds", "0-4,7", "of the grid's (default: all)")
-    run.flag("--missing", "only what is not in --results")
+    run.value("--seeds", "0-4,7", "seeds (default: all of the grid)")
+    run.flag("--missing", "only runs that are not in --results")
     _add_engine(run)
-    collect = word("collect", "copy finished runs into results", "*")
+    collect = action("collect", "copy finished runs into results", "*")
     collect.value("--runs", "DIR", "default: runs/paper", Path("runs/paper"))
-    draw = word("draw", "draw what is there and say what is missing (default: all)", "*")
+    draw = action("draw", "draw what is available and list what is missing (default: all)", "*")
     draw.value("--out", "DIR", "default: RESULTS/figures")
 
 
@@ -312,12 +313,18 @@ def _sweep(args: argparse.Namespace) -> int:
 
 def _report(args: argparse.Namespace) -> int:
     try:
+        from emi.report.figures import write_figures
         from emi.report.page.html import write_page
+        from emi.reproduction.paper_values import PAPER
     except ModuleNotFoundError as error:
         raise UserError(
             f"emi report needs {error.name}: install it with pip install 'emi-rl[report]'"
         ) from None
-    out = write_page(args.dirs, args.out)
+    if args.figures is not None:
+        for path in write_figures(args.dirs, args.figures, PAPER):
+            print(path)
+        return 0
+    out = write_page(args.dirs, args.out, PAPER)
     print(f"{out}: {out.stat().st_size / 1e6:.1f} MB, open it in a browser")
     return 0
 
@@ -342,27 +349,25 @@ def _paper(args: argparse.Namespace) -> int:
         raise UserError(
             f"emi paper needs {error.name}: install it with pip install 'emi-rl[all]'"
         ) from None
-    try:
-        if args.word == "list":
-            return commands.list_all(args.results)
-        if args.word == "collect":
-            return commands.collect(args.names, args.runs, args.results)
-        if args.word == "draw":
-            return commands.draw(args.names, args.results, args.out or args.results / "figures")
-        budget = Budget(
-            jobs=args.jobs,
-            threads=args.threads,
-            engine=args.engine,
-            address=args.address,
-            scale=args.scale,
-            seeds=None if args.seeds is None else tuple(parse_seeds(args.seeds)),
-        )
-        out = args.out or commands.default_runs(args.scale)
-        return commands.run(
-            args.names, out, budget, args.results, words=args.typed, missing=args.missing
-        )
-    except ValueError as error:
-        raise UserError(str(error)) from None
+    if args.action == "list":
+        return commands.list_experiments(args.results)
+    if args.action == "collect":
+        return commands.collect_results(args.names, args.runs, args.results)
+    if args.action == "draw":
+        out = args.out or args.results / "figures"
+        return commands.draw_experiments(args.names, args.results, out)
+    budget = Budget(
+        jobs=args.jobs,
+        threads=args.threads,
+        engine=args.engine,
+        address=args.address,
+        scale=args.scale,
+        seeds=None if args.seeds is None else tuple(parse_seeds(args.seeds)),
+    )
+    out = args.out or commands.default_runs(args.scale)
+    return commands.run_experiments(
+        args.names, out, budget, args.results, command=args.typed, missing=args.missing
+    )
 
 
 def _envs(args: argparse.Namespace) -> int:

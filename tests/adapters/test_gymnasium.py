@@ -520,7 +520,9 @@ def test_what_cannot_work_gets_a_sentence() -> None:
         what = "observations" if "observation" in name else "actions"
         with pytest.raises(ValueError, match=f"{what} must be arrays"):
             wrapped(other, Recording())
-    with pytest.raises(UserError, match=r"NumPy arrays, got tensors: put wrappers such as NumpyToTorch around"):
+    with pytest.raises(
+        UserError, match=r"NumPy arrays, got tensors: put wrappers such as NumpyToTorch around"
+    ):
         wrapped(OfTensors(2, SAME), Recording()).reset()
     hidden = OracleVectorEnv(2, SAME)
     hidden.metadata = {}

@@ -493,7 +493,9 @@ def test_files_that_are_not_of_this_method(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"holds the state of RND, not of EMI$"):
         IntrinsicRewardCallback(EMI(vectors, THREE), 0.1).load(path)
     wider = IntrinsicRewardCallback(RND(vectors, THREE, RNDConfig(features=16, hidden=(8,))), 0.1)
-    with pytest.raises(ValueError, match="is the state of RND with other spaces or another config: build"):
+    with pytest.raises(
+        ValueError, match="is the state of RND with other spaces or another config: build"
+    ):
         wider.load(path)
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(UserError, match="damaged or not a safetensors file"):
@@ -569,7 +571,7 @@ def test_what_cannot_be_served_is_said() -> None:
             VecFrameStack(VecNormalize(oracles(2)), 2),
         )
 
-    with pytest.raises(ValueError, match="two VecNormalize .*: set norm_obs=False in one of them"):
+    with pytest.raises(ValueError, match=r"two VecNormalize .*: set norm_obs=False in one of them"):
         learn(IntrinsicRewardCallback(Recording(), 0.1), VecNormalize(VecNormalize(oracles(2))))
 
     class Silent(DummyVecEnv):

@@ -149,7 +149,10 @@ def test_a_method_that_has_yet_to_begin_is_asked_after_it_has_learnt() -> None:
 def test_a_method_that_never_pays_says_so_and_names_no_other_cause() -> None:
     never = diagnose(Counts(weight=0.0), walk(), reward=np.ones(600), advantages=discounted)
     assert never.answers["share"].good is False
-    assert "does the method need more transitions before it gives a bonus?" in never.answers["share"].text
+    assert (
+        "does the method need more transitions before it gives a bonus?"
+        in never.answers["share"].text
+    )
     assert never.answers["advantages"].good is None
     assert not never.good
 

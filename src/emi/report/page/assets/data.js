@@ -1,5 +1,5 @@
-// Data: what the page carries, turned back into arrays. Gives: report, bytes, quantised,
-// stepCounts, decodedSample, framePixels.
+// Data: decodes what the page contains into arrays. Declares report, bytes, quantised, stepCounts,
+// decodedSample, framePixels and showFrame.
 
 const report = JSON.parse(new TextDecoder().decode(await inflated(document.getElementById("data").textContent)));
 
@@ -15,7 +15,7 @@ function bytes(base64) {
   return array;
 }
 
-// The inverse of page_encoding.quantised: the highest code stands for "no value".
+// The inverse of encoding.quantised in Python: the highest code stands for "no value".
 function quantised(packed) {
   const codes = new Uint16Array(bytes(packed.codes).buffer);
   const scale = (packed.high - packed.low) / 65534;
@@ -27,7 +27,7 @@ function stepCounts(packed) {
   return Float64Array.from({ length: packed.count }, (_, i) => packed.first + i * packed.by);
 }
 
-// Curves and samples are decoded when first looked at, and kept.
+// Curves and samples are decoded when they are first needed, and cached.
 function once(make) {
   const kept = new Map();
   return (key) => {
@@ -55,7 +55,7 @@ const decodedSample = once((number) => {
   };
 });
 
-// Frames come in deflated pieces; only the piece that holds a wanted frame is ever inflated.
+// Frames are stored in deflated pieces; a piece is inflated when one of its frames is needed.
 const framePieces = once((number) => document.getElementById(`frames-${number}`).textContent.split("\n"));
 
 const inflatedPiece = once((key) => {
@@ -63,7 +63,7 @@ const inflatedPiece = once((key) => {
   return inflated(framePieces(sample)[piece]);
 });
 
-// The pixels of one frame as ImageData, grey or in colours.
+// The pixels of one frame as ImageData, grey or in colour.
 async function framePixels(number, index) {
   const { width, height, channels, perPiece } = report.samples[number].frames;
   const piece = await inflatedPiece(`${number}:${Math.floor(index / perPiece)}`);
@@ -77,7 +77,7 @@ async function framePixels(number, index) {
   return image;
 }
 
-// Draws a frame once it is there, unless the canvas has been asked for another meanwhile.
+// Draws a frame once it is decoded, unless another frame was requested in the meantime.
 async function showFrame(canvas, number, index) {
   canvas.dataset.frame = `${number}:${index}`;
   const image = await framePixels(number, index);

@@ -1,19 +1,18 @@
-// The embedding explorer: states in φ-space, one episode as a path, the state that is looked at.
-// Two canvases: the states are drawn when something about all of them changes, the path above them
-// at every step of the episode.
+// The embedding explorer: states in φ-space, one episode as a path, the selected state. There are
+// two canvases: states are redrawn when all of them change, the path at every step of the episode.
 
 const explorer = {
-  number: null, // of the sample
+  number: null, // number of the sample
   episode: 0,
-  place: 0, // along the episode
+  place: 0, // index along the episode
   hover: null, // row under the pointer
   colour: "step",
   playing: false,
-  dragged: false, // the pointer went down and moved: what follows is no click
-  points: null, // pixels of every row: { x, y }
+  dragged: false, // whether the pointer was dragged: then releasing it is not a click
+  points: null, // pixel positions of all rows: { x, y }
   zoom: 1,
-  centre: null, // of the picture, in the plane; null: that of all states
-  range: null, // what the picture shows of the plane: { x: [low, high], y: [low, high] }
+  centre: null, // of the view, in the plane; null for the centre of all states
+  range: null, // visible part of the plane: { x: [low, high], y: [low, high] }
 };
 const COLOUR_NAMES = {
   step: "step of the episode",
@@ -41,7 +40,7 @@ function chooseSample(number) {
   const axes = sample.dimensions === 2 ? "the two dimensions of φ" : sample.dimensions === 1
     ? "φ over time" : `the first two principal components of the ${sample.dimensions} dimensions of φ`;
   byId("errors-run").textContent = `${run.env}, ${run.label}, seed ${run.seed}, the episode chosen above.`;
-  byId("plane-text").textContent = `${whole(sample.count)} states in ${plural(sample.episodes.length, "episode")} of the last batch of ${run.env}, ${run.label}, seed ${run.seed}; ${axes}. A cut episode goes on after the sample; its return is counted up to there.`;
+  byId("plane-text").textContent = `${whole(sample.count)} states in ${plural(sample.episodes.length, "episode")} of the last batch of ${run.env}, ${run.label}, seed ${run.seed}; ${axes}. A cut episode continues after the sample; its return is counted up to the cut.`;
   chooseEpisode(sample.first);
   drawStates();
 }
@@ -54,7 +53,7 @@ function chooseEpisode(number, place = 0) {
   goTo(place);
 }
 
-// Move along the episode; `speak` announces it, which would be a flood while it plays.
+// Move along the episode; `speak` announces the state to screen readers, but not while playing.
 function goTo(place, speak = false) {
   explorer.place = Math.max(0, Math.min(episodeNow().size - 1, place));
   const slider = byId("position");
@@ -100,7 +99,7 @@ function showState() {
   }
 }
 
-// The canvas at the resolution of the screen, cleared; its context counts in CSS pixels.
+// Clear a canvas and fit it to the screen resolution; its context uses CSS pixels.
 function clearedCanvas(name) {
   const canvas = byId(name);
   const box = byId("plane");
@@ -116,7 +115,7 @@ function clearedCanvas(name) {
   return { context, width, height };
 }
 
-// The values between which colours run: a few bonuses can be many times the others.
+// The range of the colours, without the extreme values of bonus and error.
 function colourRange(values, name) {
   const sorted = Float64Array.from(values).sort();
   const at = (share) => sorted[Math.round(share * (sorted.length - 1))];
@@ -133,7 +132,7 @@ function drawStates() {
   let [x, y] = [extent([sample.x]), extent([sample.y])];
   [x, y] = [x, y].map(([low, high]) => [low - (high - low) * 0.03, high + (high - low) * 0.03]);
   if (sample.dimensions > 1) {
-    // Distances mean the same in both directions.
+    // Equal units on both axes.
     const unit = Math.max((x[1] - x[0]) / area.width, (y[1] - y[0]) / area.height);
     [x, y] = [[x, area.width], [y, area.height]].map(([[low, high], pixels]) => {
       const spare = (unit * pixels - (high - low)) / 2;
@@ -154,7 +153,7 @@ function drawStates() {
   const values = sample[explorer.colour];
   const range = colourRange(values, explorer.colour);
   const dark = isDark();
-  // High values last: they are the rare ones and must not be buried.
+  // High values are rare, and drawn last so that they stay visible.
   const order = Uint32Array.from(values, (_, row) => row).sort((a, b) => values[a] - values[b]);
   const radius = sample.count > 3000 ? 2.2 : 2.8;
   clipToPlane(context, width, height);
@@ -205,7 +204,7 @@ function line(context, x1, y1, x2, y2) {
   context.stroke();
 }
 
-// What lies outside the axes is not drawn, until context.restore().
+// Clip to the axes until context.restore().
 function clipToPlane(context, width, height) {
   context.save();
   context.beginPath();
@@ -213,8 +212,8 @@ function clipToPlane(context, width, height) {
   context.clip();
 }
 
-// Zoom by a factor so that the place [x, y] of the plane stays where it is; without one, the
-// selected state comes to the middle.
+// Zoom by a factor around the point [x, y] of the plane; without a point, centre the selected
+// state.
 function zoomBy(factor, place = null) {
   const before = explorer.zoom;
   explorer.zoom = Math.min(200, Math.max(1, before * factor));
@@ -228,7 +227,7 @@ function zoomBy(factor, place = null) {
   drawStates();
 }
 
-// The place of the plane under the pointer.
+// The point of the plane under the pointer.
 function placeAt(event) {
   const box = byId("plane").getBoundingClientRect();
   const { x, y } = explorer.range;
@@ -241,13 +240,13 @@ function startZoom(plane) {
   byId("zoom-in").addEventListener("click", () => zoomBy(2));
   byId("zoom-out").addEventListener("click", () => zoomBy(0.5));
   byId("zoom-fit").addEventListener("click", () => zoomBy(0));
-  // Only in focus: else the page could not be scrolled past the picture.
+  // Only if focused: otherwise the page could not be scrolled past the plot.
   plane.addEventListener("wheel", (event) => {
     if (document.activeElement !== plane) return;
     event.preventDefault();
     zoomBy(event.deltaY < 0 ? 1.25 : 0.8, placeAt(event));
   }, { passive: false });
-  let held = null; // the place that is dragged
+  let held = null; // the point that is dragged
   plane.addEventListener("pointerdown", (event) => {
     held = explorer.zoom > 1 ? placeAt(event) : null;
     explorer.dragged = false;
@@ -292,7 +291,7 @@ function drawPath() {
   trace(start, start + size - 1);
   context.globalAlpha = 0.9;
   context.lineWidth = 1.4;
-  // The trail, not the whole way: over hundreds of steps it would hide the states.
+  // Only the last steps in bold: the whole path would hide the states.
   trace(Math.max(start, selectedRow() - 60), selectedRow());
   context.globalAlpha = 1;
   const blob = (row, radius, filled, square) => {
@@ -341,7 +340,7 @@ function play(on) {
   if (!on) return;
   if (explorer.place >= episodeNow().size - 1) goTo(0);
   let before = performance.now();
-  let owed = 0; // steps, with a fraction: the screen's rate and the speed differ
+  let owed = 0; // steps to take, with a fraction: frame rate and speed differ
   const tick = (now) => {
     if (!explorer.playing) return;
     owed += ((now - before) / 1000) * Number(byId("speed").value);

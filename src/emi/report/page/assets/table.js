@@ -1,4 +1,4 @@
-// The table of final returns and the tests against a chosen method.
+// The table of final returns, and the tests against a chosen group.
 
 const comparison = { reference: 0 };
 
@@ -9,7 +9,7 @@ function drawTable() {
   const reference = env.groups[comparison.reference];
   const compares = env.groups.length > 1;
   const solves = env.solvedAbove !== null;
-  const paper = env.groups.some((group) => group.row.paper !== null);
+  const referenced = hasReference(env);
   const spread = extent(env.groups.map((group) => group.row.mean ?? []), [0, 0]);
 
   const head = [
@@ -22,7 +22,7 @@ function drawTable() {
       ["p", "after Holm"],
       [`beats ${reference.label}`, "95 % interval"],
     ] : []),
-    ...(paper ? [["paper", env.paperSteps ? `at ${stepText(env.paperSteps)}` : null]] : []),
+    ...(referenced ? [[env.reference.source, env.reference.steps ? `at ${stepText(env.reference.steps)}` : null]] : []),
   ];
   const two = (first, second, known = false) => html("td", { class: known ? "known" : undefined }, first, second ? html("small", {}, second) : null);
 
@@ -32,7 +32,7 @@ function drawTable() {
     const cells = [
       html("th", { scope: "row" }, swatch(group.label), group.label,
         row.unfinished ? html("small", { class: "mark" }, `${row.unfinished} not finished`) : null,
-        row.silent ? html("small", { class: "mark" }, `${row.silent} without an episode`) : null),
+        row.silent ? html("small", { class: "mark" }, `${row.silent} without a finished episode`) : null),
       html("td", {}, String(row.seeds)),
       row.mean ? html("td", {}, html("div", { class: "mean-cell" }, intervalPicture(row.mean, spread, group.label),
         html("span", {}, number(row.mean[0]), html("small", {}, row.seeds - row.silent > 1 ? interval(row.mean[1], row.mean[2]) : "one seed")))) : two("–"),
@@ -53,7 +53,7 @@ function drawTable() {
         );
       }
     }
-    if (paper) cells.push(html("td", {}, row.paper === null ? "–" : number(row.paper)));
+    if (referenced) cells.push(html("td", {}, row.reference === null ? "–" : number(row.reference)));
     return html("tr", { class: compares && k === comparison.reference ? "reference" : undefined }, ...cells);
   });
   byId("table-area").replaceChildren(html("table", {},
@@ -64,9 +64,10 @@ function drawTable() {
   drawTableNote(env, compares, solves);
 }
 
+const hasReference = (env) => env.groups.some((group) => group.row.reference !== null);
 const chance = (p) => (p === null || p === undefined ? "–" : p < 0.001 ? "< 0.001" : p.toFixed(3));
 
-// The mean as a dot on its interval, all rows on one scale.
+// The mean as a dot on its interval; all rows have the same scale.
 function intervalPicture([mean, low, high], [from, to], label) {
   const at = (value) => 5 + ((value - from) / (to - from)) * 64;
   const colour = colourOf(label);
@@ -78,10 +79,11 @@ function intervalPicture([mean, low, high], [from, to], label) {
 
 function drawTableNote(env, compares, solves) {
   const parts = ["IQM: mean of the middle half of the seeds. Intervals of mean and IQM are percentile bootstraps over seeds"
-    + (solves ? "; that of the solve rate is Wilson's. What counts as solved is our choice." : ".")
-    + " The median of the first reward is Kaplan and Meier's: a run that saw none counts for as long as it lasted."];
-  if (compares) parts.push("p: Welch's t-test, two-sided; Holm's correction covers all methods compared with the chosen one; bold: below 0.05 after it. Beats: probability of improvement, the share of pairs of runs in which the method ends above, ties half. A handful of seeds shows large differences only.");
-  if (env.groups.some((group) => group.row.unfinished)) parts.push("Runs that are not finished count with what they have reached.");
+    + (solves ? "; that of the solve rate is Wilson's. The threshold for solved is our choice." : ".")
+    + " The median of the first reward is the Kaplan-Meier estimate: a run without a reward counts for as long as it lasted."];
+  if (compares) parts.push("p: two-sided Welch's t-test, before and after Holm's correction for all groups compared with the chosen one; bold if below 0.05 after the correction. Beats: probability of improvement, the share of pairs of runs in which this group ends above the chosen one; ties count half. A few seeds can only show large differences.");
+  if (env.groups.some((group) => group.row.silent)) parts.push("Runs without a finished episode have no return and are left out of the statistics.");
+  if (env.groups.some((group) => group.row.unfinished)) parts.push("Runs that are not finished count with their latest return.");
   byId("table-note").replaceChildren(...parts.map((text) => html("p", {}, text)));
 }
 

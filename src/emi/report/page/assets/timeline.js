@@ -1,4 +1,4 @@
-// The error model along the chosen episode, and its highest peaks as buttons.
+// The error model along the chosen episode, with buttons for its highest peaks.
 
 const PEAK_COLOURS = ["c0", "c2", "c3", "c4", "c6"];
 const timeline = { scale: null, cursor: null };
@@ -19,12 +19,12 @@ function drawTimeline() {
     y: [0, (norm.reduce((a, b) => Math.max(a, b), 0) || 1) * 1.18],
     xName: "step of the episode",
     yName: "‖S(s, a)‖",
-    label: `Error norm over ${size} steps of the episode. ${peaks.length ? `Highest peaks: ${best}.` : "It is the same everywhere."}`,
+    label: `Error norm over ${size} steps of the episode. ${peaks.length ? `Highest peaks: ${best}.` : "It is constant."}`,
   });
   const { root, scale } = made;
   root.append(svg("path", { d: linePath(steps, norm, scale), fill: "none", style: { stroke: "var(--soft)", strokeWidth: "1.1" } }));
   timeline.scale = scale;
-  timeline.cursor = svg("line", { y1: made.room.top, y2: made.room.top + made.inner.height, style: { stroke: "var(--accent)", strokeWidth: "2" } });
+  timeline.cursor = svg("line", { y1: made.margin.top, y2: made.margin.top + made.inner.height, style: { stroke: "var(--accent)", strokeWidth: "2" } });
   root.append(timeline.cursor);
   peaks.forEach((place, k) => {
     const [x, y] = [scale.x(steps[place]), scale.y(norm[place])];
@@ -65,7 +65,7 @@ function drawPeaks() {
     });
     return html("li", {}, button);
   }));
-  if (!peaks.length) byId("peaks").replaceChildren(html("li", { class: "note" }, "The error model is the same everywhere in this episode."));
+  if (!peaks.length) byId("peaks").replaceChildren(html("li", { class: "note" }, "The error norm is constant in this episode."));
 }
 
 function moveTimelineCursor() {
