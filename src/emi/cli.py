@@ -6,13 +6,14 @@ wait for PyTorch.
 """
 
 import argparse
+import contextlib
 import errno
 import io
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from emi import __version__
 from emi.errors import BAD_INPUT, FAILED, UserError, did_you_mean
@@ -26,11 +27,34 @@ _PATH_ERRORS = (errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EISDIR, errno.EE
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 
 
+def _whole(text: str) -> int:
+    """A whole number as people write it: 5000000, 5_000_000, 5e6."""
+    for read in (int, float):
+        with contextlib.suppress(ValueError, OverflowError):
+            if read(text) == int(read(text)):
+                return int(read(text))
+    raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
+
+
+# By what stands for the value in the help; everything else is text.
+_TYPES: dict[str, Callable[[str], Any]] = {"N": _whole, "X": float, "DIR": Path, "FILE": Path}
+
+
 class _Parser(argparse.ArgumentParser):
     """An argument parser that reports an error in one sentence."""
 
     def error(self, message: str) -> NoReturn:
         raise UserError(f"{message}: see '{self.prog} --help'")
+
+    def value(
+        self, name: str, metavar: str, help: str, default: Any = None, nargs: str | None = None
+    ) -> None:
+        """Add an argument or an option with a value, of the type that `metavar` stands for."""
+        kind = _TYPES.get(metavar, str)
+        self.add_argument(name, metavar=metavar, help=help, default=default, nargs=nargs, type=kind)
+
+    def flag(self, name: str, help: str) -> None:
+        self.add_argument(name, action="store_true", help=help)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -107,143 +131,103 @@ def _run(words: list[str]) -> int:
     return handler(args)
 
 
-def _parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
+def _parsers() -> tuple[_Parser, Mapping[str, _Parser]]:
+    """Return the parser of `emi` and those of its commands."""
     parser = _Parser(
         prog="emi",
         description="Exploration with mutual information: train agents and compare methods.",
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"emi {__version__}")
-    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND")
-    commands: dict[str, argparse.ArgumentParser] = {}
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
 
-    def command(
-        name: str, help: str, handler: Callable[[argparse.Namespace], int]
-    ) -> argparse.ArgumentParser:
-        made = subparsers.add_parser(name, help=help, description=help, allow_abbrev=False)
+    def command(name: str, help: str, handler: Callable[[argparse.Namespace], int]) -> _Parser:
+        made = commands.add_parser(name, help=help, description=help, allow_abbrev=False)
         made.set_defaults(handler=handler)
-        commands[name] = made
         return made
 
     train = command("train", "train an agent; the paper's settings are the defaults", _train)
-    train.add_argument(
-        "env",
-        metavar="ENV",
-        nargs="?",
-        help="one of 'emi envs', or your own as gym:package.module:MyEnv-v0",
+    train.value(
+        "env", "ENV", "one of 'emi envs', or your own as gym:package.module:MyEnv-v0", nargs="?"
     )
-    train.add_argument(
-        "--method",
-        metavar="NAME",
-        help="one of 'emi methods', or your own as package.module:Class (default: emi)",
-    )
-    train.add_argument(
-        "--config",
-        type=Path,
-        metavar="FILE",
-        help="settings in JSON, all or some, as --print-config prints them; options override them",
-    )
-    train.add_argument("--seed", type=_whole, metavar="N", help="default: 0")
-    train.add_argument("--out", type=Path, metavar="DIR", help="default: runs/ENV-METHOD-seedN")
-    train.add_argument("--threads", type=_whole, metavar="N", help="default: all cores")
-    train.add_argument("--device", help="cpu or cuda (default: cpu)")
+    own = "one of 'emi methods', or your own as package.module:Class (default: emi)"
+    train.value("--method", "NAME", own)
+    given = "settings in JSON, all or some, as --print-config prints them; options override them"
+    train.value("--config", "FILE", given)
+    train.value("--seed", "N", "default: 0")
+    train.value("--out", "DIR", "default: runs/ENV-METHOD-seedN")
+    train.value("--threads", "N", "default: all cores")
+    train.value("--device", "DEVICE", "cpu or cuda (default: cpu)")
     _add_settings(train)
-    train.add_argument("--resume", action="store_true", help="resume the run if it has begun")
-    train.add_argument("--print-config", action="store_true", help="print the config and exit")
+    train.flag("--resume", "resume the run if it has begun")
+    train.flag("--print-config", "print the config and exit")
 
     resume = command("resume", "resume a run that was stopped", _resume)
-    resume.add_argument("dir", type=Path, metavar="DIR", help="directory of the run")
+    resume.value("dir", "DIR", "directory of the run")
 
     watch = command("watch", "make a video of one episode of a trained agent", _watch)
-    watch.add_argument("dir", type=Path, metavar="DIR", help="directory of the run")
-    watch.add_argument(
-        "--out", type=Path, metavar="FILE", help=".mp4 or .gif (default: DIR/watch.mp4)"
-    )
-    watch.add_argument(
-        "--seed", type=_whole, default=0, metavar="N", help="seed of the episode (default: 0)"
-    )
-    watch.add_argument(
-        "--deterministic", action="store_true", help="take the most likely action in every step"
-    )
+    watch.value("dir", "DIR", "directory of the run")
+    watch.value("--out", "FILE", ".mp4 or .gif (default: DIR/watch.mp4)")
+    watch.value("--seed", "N", "seed of the episode (default: 0)", 0)
+    watch.flag("--deterministic", "take the most likely action in every step")
 
     sweep = command("sweep", "train environments x methods x seeds; complete runs are kept", _sweep)
-    sweep.add_argument("envs", metavar="ENV", nargs="+", help="environments, as in 'emi train'")
-    sweep.add_argument(
-        "--methods", default="emi", metavar="A,B", help="methods, as in 'emi train' (default: emi)"
-    )
-    sweep.add_argument("--seeds", default="0-4", metavar="0-4,7", help="default: 0-4")
-    sweep.add_argument("--jobs", type=_whole, metavar="N", help="runs at a time (default: cores)")
-    sweep.add_argument(
-        "--threads", type=_whole, default=1, metavar="N", help="per run (default: 1)"
-    )
-    sweep.add_argument(
-        "--out", type=Path, default=Path("runs/sweep"), metavar="DIR", help="default: runs/sweep"
-    )
-    sweep.add_argument(
-        "--engine", default="local", help="local: this machine (default); ray: a Ray cluster"
-    )
-    sweep.add_argument(
-        "--address", metavar="HOST:PORT", help="of the Ray cluster (default: Ray on this machine)"
-    )
-    sweep.add_argument("--dry-run", action="store_true", help="print the commands and exit")
-    sweep.add_argument(
-        "--slurm", type=Path, metavar="FILE", help="write a Slurm job-array script and exit"
-    )
+    sweep.value("envs", "ENV", "environments, as in 'emi train'", nargs="+")
+    sweep.value("--methods", "A,B", "methods, as in 'emi train' (default: emi)", "emi")
+    sweep.value("--seeds", "0-4,7", "default: 0-4", "0-4")
+    _add_engine(sweep)
+    sweep.value("--out", "DIR", "default: runs/sweep", Path("runs/sweep"))
+    sweep.flag("--dry-run", "print the commands and exit")
+    sweep.value("--slurm", "FILE", "write a Slurm job-array script and exit")
     _add_settings(sweep)
 
     report = command("report", "one HTML page of runs: curves, tests, embeddings", _report)
-    report.add_argument("dirs", type=Path, metavar="DIR", nargs="+", help="runs or folders of runs")
-    report.add_argument(
-        "--out", type=Path, default=Path("report.html"), metavar="FILE", help="report.html"
-    )
-    report.add_argument(
-        "--figures", type=Path, metavar="DIR", help="write PNG figures and a table instead"
-    )
+    report.value("dirs", "DIR", "runs or folders of runs", nargs="+")
+    report.value("--out", "FILE", "default: report.html", Path("report.html"))
+    report.value("--figures", "DIR", "write PNG figures and a table instead")
 
     doctor = command("doctor", "check the installation and say what is missing", _doctor)
-    doctor.add_argument(
-        "--bonus", type=Path, metavar="DIR", help="check the bonus of the run in DIR instead"
-    )
-    paper = command("paper", "the tables and figures of the paper", _paper)
-    _add_paper_commands(paper)
+    doctor.value("--bonus", "DIR", "check the bonus of the run in DIR instead")
+    _add_paper_commands(command("paper", "the tables and figures of the paper", _paper))
     command("envs", "list the environments", _envs)
     command("methods", "list the exploration methods", _methods)
-    return parser, commands
+    return parser, commands.choices
 
 
-def _add_paper_commands(paper: argparse.ArgumentParser) -> None:
+def _add_paper_commands(paper: _Parser) -> None:
     commands = paper.add_subparsers(dest="action", metavar="ACTION")
     paper.set_defaults(action="list", results=Path("results"))  # `emi paper` alone
 
-    def action(name: str, help: str, names: str | None = None) -> argparse.ArgumentParser:
+    def action(name: str, help: str, names: str | None = None) -> _Parser:
         made = commands.add_parser(name, help=help, description=help, allow_abbrev=False)
         if names is not None:
-            made.add_argument("names", metavar="NAME", nargs=names, help="of 'emi paper list'")
-        made.add_argument(
-            "--results", type=Path, default=Path("results"), metavar="DIR", help="default: results"
-        )
+            made.value("names", "NAME", "of 'emi paper list'", nargs=names)
+        made.value("--results", "DIR", "default: results", Path("results"))
         return made
 
     action("list", "list tables and figures, their questions, and how many runs are available")
     run = action("run", "train the runs of a table or figure", "+")
-    run.add_argument("--out", type=Path, metavar="DIR", help="default: runs/paper[_SCALE]")
-    run.add_argument("--scale", type=float, default=1.0, metavar="X", help="share of the steps")
-    run.add_argument("--seeds", metavar="0-4,7", help="seeds (default: all of the grid)")
-    run.add_argument("--missing", action="store_true", help="only runs that are not in --results")
-    run.add_argument("--jobs", type=_whole, metavar="N", help="runs at a time (default: cores)")
-    run.add_argument("--threads", type=_whole, default=1, metavar="N", help="per run (default: 1)")
-    run.add_argument("--engine", default="local", help="local or ray (default: local)")
-    run.add_argument("--address", help="of a Ray cluster")
+    run.value("--out", "DIR", "default: runs/paper[_SCALE]")
+    run.value("--scale", "X", "share of the steps", 1.0)
+    run.value("--seeds", "0-4,7", "seeds (default: all of the grid)")
+    run.flag("--missing", "only runs that are not in --results")
+    _add_engine(run)
     collect = action("collect", "copy finished runs into results", "*")
-    collect.add_argument(
-        "--runs", type=Path, default=Path("runs/paper"), metavar="DIR", help="default: runs/paper"
-    )
+    collect.value("--runs", "DIR", "default: runs/paper", Path("runs/paper"))
     draw = action("draw", "draw what is available and list what is missing (default: all)", "*")
-    draw.add_argument("--out", type=Path, metavar="DIR", help="default: RESULTS/figures")
+    draw.value("--out", "DIR", "default: RESULTS/figures")
 
 
-def _add_settings(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--steps", type=_whole, metavar="N", help="total environment steps")
+def _add_engine(parser: _Parser) -> None:
+    parser.value("--jobs", "N", "runs at a time (default: cores)")
+    parser.value("--threads", "N", "per run (default: 1)", 1)
+    engines = "local: this machine (default); ray: a Ray cluster"
+    parser.value("--engine", "ENGINE", engines, "local")
+    parser.value("--address", "HOST:PORT", "of the Ray cluster (default: Ray on this machine)")
+
+
+def _add_settings(parser: _Parser) -> None:
+    parser.value("--steps", "N", "total environment steps")
     parser.add_argument(
         "--set",
         dest="settings",
@@ -253,21 +237,6 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
         metavar="KEY=VALUE",
         help="change settings; 'emi train ENV --print-config' prints the keys",
     )
-
-
-def _whole(text: str) -> int:
-    """A whole number as people write it: 5000000, 5_000_000, 5e6."""
-    try:
-        return int(text)
-    except ValueError:
-        pass
-    try:
-        number = float(text)
-        if number == int(number):
-            return int(number)
-    except (ValueError, OverflowError):
-        pass
-    raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
 
 
 def _train(args: argparse.Namespace) -> int:
@@ -294,7 +263,8 @@ def _train(args: argparse.Namespace) -> int:
 def _resume(args: argparse.Namespace) -> int:
     from emi.runs.run_directory import RunDirectory, read_config
 
-    return _train_in(args.dir, read_config(RunDirectory(args.dir)), args.typed, resume=True)
+    config = read_config(RunDirectory(args.dir).config)
+    return _train_in(args.dir, config, args.typed, resume=True)
 
 
 def _train_in(out: Path, config: "TrainConfig", typed: list[str], resume: bool) -> int:
@@ -323,14 +293,7 @@ def _watch(args: argparse.Namespace) -> int:
 
 
 def _sweep(args: argparse.Namespace) -> int:
-    from emi.sweeps.sweep import (
-        check_engine,
-        dry_run,
-        parse_seeds,
-        plan,
-        sweep,
-        write_job_array,
-    )
+    from emi.sweeps.sweep import check_engine, dry_run, parse_seeds, plan, sweep, write_job_array
 
     check_engine(args.engine, args.address)  # --dry-run and --slurm start no engine
     cells = plan(

@@ -103,7 +103,7 @@ def test_a_stop_and_a_resume_change_no_bit(
     assert state["counts"].shape == (5,)
     assert int(state["counts"].sum()) == 300
 
-    assert read_config(RunDirectory(importable / "run")) == config
+    assert read_config(RunDirectory(importable / "run").config) == config
     assert run(config, importable / "run", resume=True).complete
     run(config, importable / "straight")
     assert_same_run(importable / "straight", importable / "run")
@@ -146,7 +146,7 @@ def test_a_sweep(
     assert capsys.readouterr().out == f"complete: 5 iterations in {path}\n"
 
     config = resolve("gym:CartPole-v1", "lab.visits:Visits", SETTINGS | {"seed": 1})
-    assert read_config(RunDirectory(path)) == config
+    assert read_config(RunDirectory(path).config) == config
     assert config.intrinsic.scales == (0.5, 0.25)
     assert config.eta == preset("gym:CartPole-v1", "emi").eta
     run(config, lab / "straight")

@@ -480,7 +480,7 @@ def test_a_run_of_an_older_version_is_resumed(tmp_path: Path, fake: type[FakeTra
     directory.config.write_text(OLD_CONFIG)
     directory.provenance.write_text(OLD_PROVENANCE)
     directory.metrics.write_text(OLD_METRICS)
-    config = run_directory.read_config(directory)
+    config = run_directory.read_config(directory.config)
     assert (config.seed, config.trpo.max_kl, config.value.kind) == (4, 0.02, "linear")
     # The defaults of what is missing.
     assert (config.clip_rewards, config.bootstrap_timeouts, config.gae_lambda) == (False, False, 1)

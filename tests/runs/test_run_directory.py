@@ -44,7 +44,7 @@ def directory(tmp_path: Path) -> RunDirectory:
 class TestConfig:
     def test_it_reads_back(self, directory: RunDirectory) -> None:
         write_config(directory, CONFIG)
-        assert read_config(directory) == CONFIG
+        assert read_config(directory.config) == CONFIG
 
     @pytest.mark.parametrize(
         "text", ["", "{", "[]", "3", '{"env": 3}', '{"nonsense": 1}', "[" * 100_000, "\x00"]
@@ -52,11 +52,11 @@ class TestConfig:
     def test_a_config_that_is_not_one(self, directory: RunDirectory, text: str) -> None:
         directory.config.write_text(text)
         with pytest.raises(UserError, match=r"^cannot read .*config\.json: ."):
-            read_config(directory)
+            read_config(directory.config)
 
     def test_no_config(self, directory: RunDirectory) -> None:
         with pytest.raises(UserError, match="holds no run"):
-            read_config(directory)
+            read_config(directory.config)
 
     def test_default_path(self) -> None:
         assert default_path(CONFIG) == Path("runs/SparseHalfCheetah-emi-seed0")

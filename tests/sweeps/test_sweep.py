@@ -272,7 +272,7 @@ class TestSettings:
     ) -> None:
         assert main(sweep_command(tmp_path / "a", "--methods", "emi", "--seeds", "3")) == 0
         path = tmp_path / "a/SparseHalfCheetah/emi/seed3"
-        config = read_config(RunDirectory(path))
+        config = read_config(RunDirectory(path).config)
         assert (config.seed, config.steps, config.threads) == (3, 200, 1)
         assert config.clip_rewards is True
         assert (config.eta, config.discount) == (0.1, 0.30000000000000004)

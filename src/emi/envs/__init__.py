@@ -6,6 +6,7 @@ Simulators are optional dependencies: an environment's file, which imports its s
 imported when the environment is first made.
 """
 
+import contextlib
 import importlib
 from collections.abc import Callable
 from typing import Any, cast
@@ -52,14 +53,12 @@ def make_vec(
         raise UserError(f"num_envs must be at least 1, got {num_envs}")
     if threads is not None and threads < 1:
         raise UserError(f"threads must be at least 1, got {threads}")
-    entry = find_environment(name)
-    if entry is not None:
-        kind = load_class(name, entry, "VectorEnv")
-        envs: VectorEnv = kind(num_envs=num_envs, threads=threads, **entry.arguments)
-    elif name.startswith(GYM_PREFIX):
+    entry = known_environment(name)
+    if entry is None:
         envs = _make_gymnasium(name, num_envs)
     else:
-        raise UserError(unknown_name(name))
+        kind = load_class(name, entry, "VectorEnv")
+        envs = kind(num_envs=num_envs, threads=threads, **entry.arguments)
     if seed is not None:
         envs.reset(seed=seed)
         envs.action_space.seed(seed)
@@ -68,13 +67,11 @@ def make_vec(
 
 def make_single(name: str, render_mode: str | None = None) -> gym.Env:
     """Make one copy of the environment `name`, as a `gymnasium.Env` that can be rendered."""
-    entry = find_environment(name)
-    if entry is not None:
-        env: gym.Env = load_class(name, entry, "Env")(render_mode=render_mode, **entry.arguments)
-        return gym.wrappers.TimeLimit(env, entry.max_episode_steps)
-    if not name.startswith(GYM_PREFIX):
-        raise UserError(unknown_name(name))
-    return as_vector_or_image(_registered(name, gym.make, render_mode=render_mode))
+    entry = known_environment(name)
+    if entry is None:
+        return as_vector_or_image(_registered(name, gym.make, render_mode=render_mode))
+    env: gym.Env = load_class(name, entry, "Env")(render_mode=render_mode, **entry.arguments)
+    return gym.wrappers.TimeLimit(env, entry.max_episode_steps)
 
 
 def load_class(name: str, entry: Environment, ending: str) -> Any:
@@ -109,19 +106,20 @@ def time_limit(name: str) -> int | None:
 
 def observes_images(name: str) -> bool:
     """Whether an environment observes images; it is made to find out."""
-    envs = make_vec(name)
-    space = envs.single_observation_space
-    envs.close()
-    return is_image(space)
+    with contextlib.closing(make_vec(name)) as envs:
+        return is_image(envs.single_observation_space)
 
 
-def unknown_name(name: str) -> str:
-    """One sentence about an unknown name, with the nearest one that exists."""
-    choices = f": choose one of {', '.join([*ENVIRONMENTS, *FAMILIES])}"
-    hint = did_you_mean(name, ENVIRONMENTS, choices)
-    if name in gym.registry:
-        hint = f": did you mean '{GYM_PREFIX}{name}'?"
-    return f"unknown environment {name!r}{hint}"
+def known_environment(name: str) -> Environment | None:
+    """The entry of a name, None for `gym:`; UserError names the nearest one if there is no such."""
+    entry = find_environment(name)
+    if entry is None and not name.startswith(GYM_PREFIX):
+        choices = f": choose one of {', '.join([*ENVIRONMENTS, *FAMILIES])}"
+        hint = did_you_mean(name, ENVIRONMENTS, choices)
+        if name in gym.registry:
+            hint = f": did you mean '{GYM_PREFIX}{name}'?"
+        raise UserError(f"unknown environment {name!r}{hint}")
+    return entry
 
 
 def _registered(name: str, make: Callable[..., Any], **arguments: Any) -> Any:

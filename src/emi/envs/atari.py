@@ -30,7 +30,6 @@ HORIZON = 4_500
 FRAME_SKIP = 4
 STACK = 4
 SIZE = 52
-FRAMES_PER_SECOND = 60
 
 # ale-py skips the last frame of an episode that it truncates itself. So it never truncates, and
 # episodes are truncated here.
@@ -182,10 +181,8 @@ class AtariEnv(gym.Env[Images, Any]):
     `gymnasium.make` adds the registered one, or the `max_episode_steps` it is given.
     """
 
-    metadata: dict[str, Any] = {  # noqa: RUF012
-        "render_modes": ["rgb_array"],
-        "render_fps": FRAMES_PER_SECOND // FRAME_SKIP,
-    }
+    # The games have 60 frames a second, and an action lasts four of them.
+    metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 15}  # noqa: RUF012
 
     def __init__(self, game: str, render_mode: str | None = None) -> None:
         if render_mode not in (None, "rgb_array"):

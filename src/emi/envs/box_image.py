@@ -14,9 +14,8 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
-from emi.envs.episodes import EpisodicEnv, EpisodicVectorEnv, Mask, Outcome
+from emi.envs.episodes import Array, EpisodicEnv, EpisodicVectorEnv, Mask, Outcome
 
-Array = npt.NDArray[np.float64]
 Image = npt.NDArray[np.uint8]
 
 BOX = 100.0
@@ -80,10 +79,7 @@ class BoxImageVectorEnv(EpisodicVectorEnv):
     """
 
     def __init__(
-        self,
-        num_envs: int = 1,
-        threads: int | None = None,
-        max_episode_steps: int | None = HORIZON,
+        self, num_envs: int = 1, threads: int | None = None, max_episode_steps: int | None = HORIZON
     ) -> None:
         """`threads` has no effect; `max_episode_steps=None`: no time limit."""
         picture = spaces.Box(0, 255, (1, SIDE, SIDE), np.uint8)

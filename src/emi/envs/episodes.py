@@ -26,14 +26,10 @@ NEVER = np.iinfo(np.int64).max
 class Outcome(NamedTuple):
     """The result of one action in every environment, before any new episode starts."""
 
-    obs: AnyArray
-    """[n, *observation]"""
-    reward: Array
-    """[n]"""
-    terminated: Mask
-    """[n]"""
-    info: dict[str, AnyArray]
-    """infos of the step and of the state after it; each [n, ...]"""
+    obs: AnyArray  # [n, *observation]
+    reward: Array  # [n]
+    terminated: Mask  # [n]
+    info: dict[str, AnyArray]  # infos of the step and of the state after it; each [n, ...]
 
 
 def last_of(ended: Mask, obs: AnyArray, info: dict[str, Any]) -> dict[str, Any]:

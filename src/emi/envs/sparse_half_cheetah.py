@@ -6,8 +6,6 @@ lasts one simulation step of 0.01 s. An episode has 500 steps and no other end (
 model is Gymnasium's half_cheetah.xml.
 """
 
-import math
-import os
 import xml.etree.ElementTree as ElementTree
 from importlib.resources import files
 from typing import Any
@@ -16,34 +14,23 @@ import mujoco
 import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
-from mujoco.rollout import Rollout
 
-from emi.envs.episodes import EpisodicEnv, EpisodicVectorEnv, Outcome
-from emi.envs.rendering import Marker, OffscreenRenderer
-
-Array = npt.NDArray[np.float64]
+from emi.envs.episodes import Array, Outcome
+from emi.envs.mujoco_env import MujocoEnv, MujocoVectorEnv
+from emi.envs.rendering import Marker
 
 HORIZON = 500
 REWARD_BEYOND = 5.0  # metres from the start
 TOTAL_MASS = 14.0  # kg; the value of settotalmass in the file
-POSITION_NOISE = 0.01
-VELOCITY_NOISE = 0.1
 
 # Both chains start at the torso. Angles add up along a chain, because all hinges turn about y.
 CHAINS = (("torso", "bthigh", "bshin", "bfoot"), ("torso", "fthigh", "fshin", "ffoot"))
 
-# Columns of a row of simulator state: time, then positions, then velocities.
-POSITIONS, VELOCITIES = slice(1, 10), slice(10, 19)
-OBSERVED = slice(2, 19)
+# Columns of a row of simulator state: time, then 9 positions, then 9 velocities.
+POSITIONS, OBSERVED = 1, slice(2, 19)
 ROOT_XZ = np.array([1, 2])
 
-# Waking a thread pool costs as much as ten physics steps. On two shared cores, a vector step of 10
-# environments took 60 to 75 µs in the calling thread and 85 to 185 µs in a pool of two threads; of
-# 64 environments, 370 to 725 µs and 400 to 450 µs.
-ENVS_PER_THREAD = 16
-
 CAMERA_DISTANCE = 4.5
-FRAME_HEIGHT, FRAME_WIDTH = 384, 640  # multiples of 16, as video encoders require
 
 # They show the rewarded region: a gate at x = ±5, and green ground behind it.
 REWARD_MARKERS = tuple(
@@ -107,7 +94,7 @@ def hinge_columns(model: mujoco.MjModel) -> npt.NDArray[np.intp]:
     """Columns of the simulator state that hold the angles along the two chains [2, 4]."""
     hinges = [["rooty" if body == "torso" else body for body in chain] for chain in CHAINS]
     return np.array(
-        [[POSITIONS.start + model.joint(name).qposadr[0] for name in chain] for chain in hinges]
+        [[POSITIONS + model.joint(name).qposadr[0] for name in chain] for chain in hinges]
     )
 
 
@@ -132,43 +119,25 @@ def sparse_reward(torso_x: Array) -> Array:
     return (np.abs(torso_x) > REWARD_BEYOND).astype(np.float64)
 
 
-class SparseHalfCheetahVectorEnv(EpisodicVectorEnv):
-    """`num_envs` cheetahs, stepped in MuJoCo's C++ thread pool.
+class SparseHalfCheetahVectorEnv(MujocoVectorEnv):
+    """`num_envs` cheetahs, stepped together."""
 
-    Results depend only on the seed and the actions, not on `threads`; an environment does not
-    depend on the others.
-    """
+    substeps = 1
+    # Waking a thread pool costs as much as ten physics steps. On two shared cores, a vector step of
+    # 10 environments took 60 to 75 µs in the calling thread and 85 to 185 µs in a pool of two
+    # threads; of 64 environments, 370 to 725 µs and 400 to 450 µs.
+    envs_per_thread = 16
 
     def __init__(
-        self,
-        num_envs: int = 1,
-        threads: int | None = None,
-        max_episode_steps: int | None = HORIZON,
+        self, num_envs: int = 1, threads: int | None = None, max_episode_steps: int | None = HORIZON
     ) -> None:
         """`threads` limits the pool (default: all cores); `max_episode_steps` may be None."""
         # MuJoCo calls a simulation beyond mjMAXVAL unstable.
         observed = spaces.Box(-mujoco.mjMAXVAL, mujoco.mjMAXVAL, (20,), np.float32)
-        motors = spaces.Box(-1.0, 1.0, (6,), np.float32)
-        super().__init__(num_envs, observed, motors, max_episode_steps)
-
-        self.model = load_model()
+        super().__init__(load_model(), num_envs, observed, max_episode_steps, threads)
         self._arms = com_arms(self.model)
         self._hinges = hinge_columns(self.model)
         self._start_xz = np.tile(self.model.body("torso").pos[[0, 2]], (num_envs, 1))
-
-        pool = min(threads or os.cpu_count() or 1, num_envs // ENVS_PER_THREAD)
-        pool = pool if pool > 1 else 0  # 0: in the calling thread
-        self._rollout = Rollout(nthread=pool)
-        self._scratch = [mujoco.MjData(self.model) for _ in range(max(pool, 1))]
-        self._models = [self.model] * num_envs
-        self._chunk_size = math.ceil(num_envs / max(pool, 1))
-
-        # The simulator reads the row of an environment before it writes it, so one array is both
-        # its input [n, 19] and, with an axis for the single step, its output [n, 1, 19].
-        self._state = np.zeros((num_envs, 19))
-        self._next_state = self._state[:, None]
-        self._no_sensors = np.zeros((num_envs, 1, 0))
-
         self._com = np.zeros((num_envs, 2))
 
     @property
@@ -176,24 +145,9 @@ class SparseHalfCheetahVectorEnv(EpisodicVectorEnv):
         """x of each animal's centre of mass, in metres [num_envs]."""
         return self._com[:, 0].copy()
 
-    def _start(self, index: int, stream: np.random.Generator) -> None:
-        position = self.model.qpos0 + POSITION_NOISE * stream.standard_normal(9)
-        velocity = VELOCITY_NOISE * stream.standard_normal(9)
-        self._state[index] = np.concatenate([[0.0], position, velocity])
-
     def _advance(self, actions: Array) -> Outcome:
-        """One simulation step; the motors of the model clip actions [num_envs, 6] to ±1."""
-        self._rollout.rollout(
-            self._models,
-            self._scratch,
-            self._state,
-            actions[:, None],
-            skip_checks=True,
-            nstep=1,
-            state=self._next_state,
-            sensordata=self._no_sensors,
-            chunk_size=self._chunk_size,
-        )
+        """One simulation step with actions [num_envs, 6]."""
+        self._simulate(actions[:, None])
         obs = self._observe()
         never = np.zeros(self.num_envs, dtype=np.bool_)
         return Outcome(obs, sparse_reward(self._com[:, 0]), never, {})
@@ -207,55 +161,26 @@ class SparseHalfCheetahVectorEnv(EpisodicVectorEnv):
             obs[:, 17::2] = self._com  # y of the centre of mass is always 0
         return obs
 
-    def simulation(self, index: int) -> mujoco.MjData:
-        """A copy of the simulation of one environment with all derived values, to render it."""
-        data = mujoco.MjData(self.model)
-        data.qpos = self._state[index, POSITIONS]
-        data.qvel = self._state[index, VELOCITIES]
-        mujoco.mj_forward(self.model, data)
-        return data
 
-    def close_extras(self, **kwargs: Any) -> None:
-        """Stop the thread pool."""
-        self._rollout.close()
-
-
-class SparseHalfCheetahEnv(EpisodicEnv):
+class SparseHalfCheetahEnv(MujocoEnv):
     """One cheetah as a single Gymnasium environment that can be rendered."""
 
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 100}  # noqa: RUF012
+    frame_shape = (384, 640)
     _envs: SparseHalfCheetahVectorEnv
 
     def __init__(self, render_mode: str | None = None) -> None:
         super().__init__(SparseHalfCheetahVectorEnv(), render_mode)
-        self._renderer: OffscreenRenderer | None = None
 
     @property
     def torso_x(self) -> float:
         """x of the centre of mass, in metres."""
         return float(self._envs.torso_x[0])
 
-    def render(self) -> npt.NDArray[np.uint8] | None:
-        """The animal from the side [384, 640, 3], or None without a render mode."""
-        if self.render_mode is None:
-            return None
-        if self._renderer is None:
-            self._renderer = OffscreenRenderer(self._envs.model, FRAME_HEIGHT, FRAME_WIDTH)
-        data = self._envs.simulation(0)
-        return self._renderer.frame(data, _side_view(self._envs.model), REWARD_MARKERS)
-
-    def close(self) -> None:
-        """Free the simulator and the renderer."""
-        self._envs.close()
-        if self._renderer is not None:
-            self._renderer.close()
-            self._renderer = None
-
-
-def _side_view(model: mujoco.MjModel) -> mujoco.MjvCamera:
-    """A camera that follows the animal and looks along y."""
-    camera = mujoco.MjvCamera()
-    camera.type = mujoco.mjtCamera.mjCAMERA_TRACKING
-    camera.trackbodyid = model.body("torso").id
-    camera.azimuth, camera.elevation, camera.distance = 90.0, -12.0, CAMERA_DISTANCE
-    return camera
+    def _view(self) -> tuple[mujoco.MjvCamera, tuple[Marker, ...]]:
+        """A view along y that follows the animal."""
+        camera = mujoco.MjvCamera()
+        camera.type = mujoco.mjtCamera.mjCAMERA_TRACKING
+        camera.trackbodyid = self._envs.model.body("torso").id
+        camera.azimuth, camera.elevation, camera.distance = 90.0, -12.0, CAMERA_DISTANCE
+        return camera, REWARD_MARKERS

@@ -8,25 +8,19 @@ those of rllab's SwimmerGatherEnv.
 """
 
 import math
-import os
 from typing import Any
 
 import mujoco
 import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
-from mujoco.rollout import Rollout
 
-from emi.envs.episodes import EpisodicEnv, EpisodicVectorEnv, Outcome
-from emi.envs.rendering import Marker, OffscreenRenderer
-
-Array = npt.NDArray[np.float64]
-Mask = npt.NDArray[np.bool_]
+from emi.envs.episodes import Array, Mask, Outcome
+from emi.envs.mujoco_env import MujocoEnv, MujocoVectorEnv
+from emi.envs.rendering import Marker
 
 HORIZON = 500
 SUBSTEPS = 50  # simulation steps per action
-POSITION_NOISE = 0.01
-VELOCITY_NOISE = 0.1
 
 APPLES, BOMBS = 8, 8
 CATCH_RADIUS = 1.0
@@ -84,8 +78,7 @@ SWIMMER = """
 </mujoco>
 """
 
-# Columns of a row of simulator state: time, then positions, then velocities.
-POSITIONS, VELOCITIES = slice(1, 6), slice(6, 11)
+# Columns of a row of simulator state: time, then 5 positions, then 5 velocities.
 ROOT_XY, HINGES, HEADING = slice(1, 3), slice(3, 6), 3
 
 # The contribution of each link to the centre of mass, along its own direction. A third of the mass
@@ -93,7 +86,6 @@ ROOT_XY, HINGES, HEADING = slice(1, 3), slice(3, 6), 3
 # and −1 m: 1/3 · 1 + 2/3 · 1/2, 1/3 · −1/2 + 1/3 · −1, 1/3 · −1/2.
 COM_ARMS = np.array([2 / 3, -1 / 2, -1 / 6])
 
-FRAME_SIZE = 480  # a multiple of 16, as video encoders require
 CAMERA_DISTANCE = 18.5
 APPLE_RGBA, BOMB_RGBA = (0.1, 0.8, 0.2, 1.0), (0.9, 0.1, 0.1, 1.0)
 
@@ -148,44 +140,29 @@ def sensor_readings(objects: Array, left: Mask, com: Array, heading: Array) -> A
     return readings.reshape(-1, 2 * BINS)
 
 
-class SwimmerGatherVectorEnv(EpisodicVectorEnv):
-    """`num_envs` swimmers, stepped in MuJoCo's C++ thread pool.
+class SwimmerGatherVectorEnv(MujocoVectorEnv):
+    """`num_envs` swimmers, stepped together.
 
     `info["apples"]` and `info["bombs"]` [num_envs] count the objects caught in the step, also in
-    environments that ended in it. Results depend only on the seed and the actions, not on
-    `threads`; an environment does not depend on the others.
+    environments that ended in it.
     """
 
+    substeps = SUBSTEPS
+    # A step of one environment takes 0.11 ms, and a pool costs 0.01 ms per step even if its threads
+    # share a core: each environment may have a thread.
+    envs_per_thread = 1
+
     def __init__(
-        self,
-        num_envs: int = 1,
-        threads: int | None = None,
-        max_episode_steps: int | None = HORIZON,
+        self, num_envs: int = 1, threads: int | None = None, max_episode_steps: int | None = HORIZON
     ) -> None:
         """`threads` limits the pool (default: all cores); `max_episode_steps` may be None."""
         # MuJoCo calls a simulation beyond mjMAXVAL unstable.
         high = np.repeat([mujoco.mjMAXVAL, 1.0], [13, 2 * BINS]).astype(np.float32)
         low = np.repeat([-mujoco.mjMAXVAL, 0.0], [13, 2 * BINS]).astype(np.float32)
         observed = spaces.Box(low, high, dtype=np.float32)
-        motors = spaces.Box(-1.0, 1.0, (2,), np.float32)
-        super().__init__(num_envs, observed, motors, max_episode_steps)
-
-        self.model = mujoco.MjModel.from_xml_string(SWIMMER)
-        # A step of one environment takes 0.11 ms, and a pool costs 0.01 ms per step even if its
-        # threads share a core: each environment may have a thread.
-        pool = min(threads or os.cpu_count() or 1, num_envs)
-        pool = pool if pool > 1 else 0  # 0: in the calling thread
-        self._rollout = Rollout(nthread=pool)
-        self._scratch = [mujoco.MjData(self.model) for _ in range(max(pool, 1))]
-        self._models = [self.model] * num_envs
-
-        # Rollout needs a control for every simulation step and returns every state. The arrays are
-        # allocated once; only the last state is used.
-        self._state = np.zeros((num_envs, 11))
+        model = mujoco.MjModel.from_xml_string(SWIMMER)
+        super().__init__(model, num_envs, observed, max_episode_steps, threads)
         self._controls = np.zeros((num_envs, SUBSTEPS, 2))
-        self._states = np.zeros((num_envs, SUBSTEPS, 11))
-        self._no_sensors = np.zeros((num_envs, SUBSTEPS, 0))
-
         self._com = np.zeros((num_envs, 2))
         # Apples in the first 8 places, bombs in the others.
         self._objects = np.zeros((num_envs, APPLES + BOMBS, 2))
@@ -194,25 +171,13 @@ class SwimmerGatherVectorEnv(EpisodicVectorEnv):
     def _start(self, index: int, stream: np.random.Generator) -> None:
         self._objects[index] = stream.choice(CELLS, APPLES + BOMBS, replace=False)
         self._left[index] = True
-        position = self.model.qpos0 + POSITION_NOISE * stream.standard_normal(5)
-        velocity = VELOCITY_NOISE * stream.standard_normal(5)
-        self._state[index] = np.concatenate([[0.0], position, velocity])
+        super()._start(index, stream)
         self._com[index] = centre_of_mass(self._state[[index]])
 
     def _advance(self, actions: Array) -> Outcome:
-        """Apply the actions [num_envs, 2], which the motors clip to ±1, and catch objects."""
+        """Apply the actions [num_envs, 2] and catch objects."""
         self._controls[:] = actions[:, None]
-        self._rollout.rollout(
-            self._models,
-            self._scratch,
-            self._state,
-            self._controls,
-            skip_checks=True,
-            nstep=SUBSTEPS,
-            state=self._states,
-            sensordata=self._no_sensors,
-            chunk_size=1,  # a thread that is delayed leaves the rest to the others
-        )
+        self._simulate(self._controls)
         self._state[:] = self._states[:, -1]
         with np.errstate(all="ignore"):
             self._com = centre_of_mass(self._state)
@@ -234,60 +199,27 @@ class SwimmerGatherVectorEnv(EpisodicVectorEnv):
             obs[:, 13:] = sensor_readings(self._objects, self._left, self._com, heading)
         return obs
 
-    def simulation(self, index: int) -> mujoco.MjData:
-        """A copy of the simulation of one environment with all derived values, to render it."""
-        data = mujoco.MjData(self.model)
-        data.qpos = self._state[index, POSITIONS]
-        data.qvel = self._state[index, VELOCITIES]
-        mujoco.mj_forward(self.model, data)
-        return data
 
-    def markers(self, index: int) -> list[Marker]:
-        """The walls and the remaining objects of one environment, to render them."""
-        drawn = list(WALLS)
-        for slot in np.flatnonzero(self._left[index]):
-            x, y = self._objects[index, slot].tolist()
-            rgba = APPLE_RGBA if slot < APPLES else BOMB_RGBA
-            drawn.append(Marker((x, y, 0.0), (0.25, 0.25, 0.1), rgba))
-        return drawn
-
-    def close_extras(self, **kwargs: Any) -> None:
-        """Stop the thread pool."""
-        self._rollout.close()
-
-
-class SwimmerGatherEnv(EpisodicEnv):
+class SwimmerGatherEnv(MujocoEnv):
     """One swimmer as a single Gymnasium environment that can be rendered.
 
     The info counts the apples and bombs caught in a step.
     """
 
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 20}  # noqa: RUF012
+    frame_shape = (480, 480)
     _envs: SwimmerGatherVectorEnv
 
     def __init__(self, render_mode: str | None = None) -> None:
         super().__init__(SwimmerGatherVectorEnv(), render_mode)
-        self._renderer: OffscreenRenderer | None = None
 
-    def render(self) -> npt.NDArray[np.uint8] | None:
-        """The whole arena from above [480, 480, 3], or None without a render mode."""
-        if self.render_mode is None:
-            return None
-        if self._renderer is None:
-            self._renderer = OffscreenRenderer(self._envs.model, FRAME_SIZE, FRAME_SIZE)
-        data, markers = self._envs.simulation(0), self._envs.markers(0)
-        return self._renderer.frame(data, _view_from_above(), markers)
-
-    def close(self) -> None:
-        """Free the simulator and the renderer."""
-        self._envs.close()
-        if self._renderer is not None:
-            self._renderer.close()
-            self._renderer = None
-
-
-def _view_from_above() -> mujoco.MjvCamera:
-    """A camera above the origin, x to the right and y upwards."""
-    camera = mujoco.MjvCamera()
-    camera.azimuth, camera.elevation, camera.distance = 90.0, -90.0, CAMERA_DISTANCE
-    return camera
+    def _view(self) -> tuple[mujoco.MjvCamera, list[Marker]]:
+        """The arena from above, x to the right and y upwards, with walls and remaining objects."""
+        camera = mujoco.MjvCamera()
+        camera.azimuth, camera.elevation, camera.distance = 90.0, -90.0, CAMERA_DISTANCE
+        drawn = list(WALLS)
+        for slot in np.flatnonzero(self._envs._left[0]):
+            x, y = self._envs._objects[0, slot].tolist()
+            rgba = APPLE_RGBA if slot < APPLES else BOMB_RGBA
+            drawn.append(Marker((x, y, 0.0), (0.25, 0.25, 0.1), rgba))
+        return camera, drawn

@@ -63,7 +63,7 @@ def save(directory: Path, iteration: int, state: dict[str, Any]) -> Path:
 
     directory.mkdir(parents=True, exist_ok=True)
     folder = directory / f"{iteration:08d}"
-    if folder.exists() and _is_sound(folder):
+    if _is_sound(folder):
         return folder
     writing = directory / f"{_WRITING}{folder.name}"
     shutil.rmtree(writing, ignore_errors=True)
@@ -115,10 +115,8 @@ def load_latest(directory: Path) -> Loaded:
 
 def latest_iteration(directory: Path) -> int | None:
     """Return the iteration of the newest sound checkpoint, by checksums only; None if none is."""
-    for iteration in _iterations(directory):
-        if _is_sound(directory / f"{iteration:08d}"):
-            return iteration
-    return None
+    numbers = _iterations(directory)
+    return next((n for n in numbers if _is_sound(directory / f"{n:08d}")), None)
 
 
 def _iterations(directory: Path) -> list[int]:

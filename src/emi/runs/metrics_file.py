@@ -11,19 +11,10 @@ from emi.durable_file import write_durably
 from emi.errors import FAILED, UserError
 
 COLUMNS = (
-    "iteration",
-    "steps",
-    "seconds",
-    "steps_per_second",
-    "episodes",
-    "return_mean",
-    "return_std",
-    "return_max",
-    "bonus_mean",
-    "bonus_std",
-    "kl",
-    "entropy",
-    "explained_variance",
+    *("iteration", "steps", "seconds", "steps_per_second"),
+    *("episodes", "return_mean", "return_std", "return_max"),
+    *("bonus_mean", "bonus_std"),
+    *("kl", "entropy", "explained_variance"),
 )
 """Always present, in this order; the method's own scalars follow."""
 _COUNTS = frozenset({"iteration", "steps", "episodes"})

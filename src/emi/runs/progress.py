@@ -1,6 +1,7 @@
 """Progress of a run: a live display on a terminal, plain lines anywhere else."""
 
 import contextlib
+import importlib.util
 import math
 import os
 import sys
@@ -202,13 +203,8 @@ def choose_progress() -> Progress:
 
 def live_possible() -> bool:
     """Return whether stdout is a terminal and rich is installed."""
-    if not sys.stdout.isatty() or os.environ.get("TERM") == "dumb":
-        return False
-    try:
-        import rich  # noqa: F401
-    except ImportError:
-        return False
-    return True
+    terminal = sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+    return terminal and importlib.util.find_spec("rich") is not None
 
 
 def show_cursor() -> None:

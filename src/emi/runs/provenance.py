@@ -30,8 +30,12 @@ def describe_start(command: Sequence[str], iteration: int) -> dict[str, Any]:
         "command": " ".join(map(_without_directory, command)),
         "commit": commit,
         "modified": modified,
-        "versions": _versions(),
-        "machine": _machine(),
+        "versions": {
+            "python": platform.python_version(),
+            "emi": emi.__version__,
+            **{name: _version(name) for name in _DISTRIBUTIONS},
+        },
+        "machine": {"cpu": _cpu_model(), "cores": usable_cores(), "platform": platform.platform()},
     }
 
 
@@ -39,12 +43,6 @@ def _without_directory(argument: str) -> str:
     name, equals, value = argument.rpartition("=")
     path = PurePath(value)
     return f"{name}{equals}{path.name if path.is_absolute() else value}"
-
-
-def _versions() -> dict[str, str | None]:
-    versions: dict[str, str | None] = {"python": platform.python_version()}
-    versions["emi"] = emi.__version__
-    return versions | {name: _version(name) for name in _DISTRIBUTIONS}
 
 
 def _version(distribution: str) -> str | None:
@@ -77,10 +75,6 @@ def _git(directory: Path, *arguments: str) -> str | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.strip() if done.returncode == 0 else None
-
-
-def _machine() -> dict[str, Any]:
-    return {"cpu": _cpu_model(), "cores": usable_cores(), "platform": platform.platform()}
 
 
 def _cpu_model() -> str:

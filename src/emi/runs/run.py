@@ -112,7 +112,7 @@ def restored(path: Path, num_envs: int | None = None) -> Iterator[Trainer]:
     Neither a video nor a diagnosis needs the device or the threads of the training.
     """
     directory = RunDirectory(path)
-    config = run_directory.read_config(directory)
+    config = run_directory.read_config(directory.config)
     num_envs = num_envs or config.num_envs
     trainer = Trainer(dataclasses.replace(config, device="cpu", threads=1, num_envs=num_envs))
     with contextlib.closing(trainer):

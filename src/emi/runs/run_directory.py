@@ -60,12 +60,7 @@ def file_name(name: str) -> str:
     return name.replace(":", "-").replace("/", "-")
 
 
-def read_config(directory: RunDirectory) -> TrainConfig:
-    """Read the config of a run; UserError if there is none."""
-    return read_config_file(directory.config)
-
-
-def read_config_file(file: Path) -> TrainConfig:
+def read_config(file: Path) -> TrainConfig:
     """Read what `config_bytes` wrote; UserError if there is none or it is not a config."""
     try:
         return configs.from_dict(json.loads(file.read_bytes()))
@@ -78,7 +73,7 @@ def read_config_file(file: Path) -> TrainConfig:
 
 def require_same(directory: RunDirectory, config: TrainConfig) -> None:
     """Raise UserError unless `directory` holds a run of `config`."""
-    different = differences(config, read_config(directory))
+    different = differences(config, read_config(directory.config))
     if different:
         raise UserError(
             f"{directory.path} holds another run ({different[0]} differs): choose another --out"

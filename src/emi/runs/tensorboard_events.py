@@ -1,6 +1,7 @@
 """The rows of metrics.csv as TensorBoard events, if TensorBoard is installed."""
 
 import contextlib
+import importlib.util
 import math
 import time
 from pathlib import Path
@@ -9,11 +10,7 @@ from emi.runs.metrics_file import Row
 
 
 def is_installed() -> bool:
-    try:
-        import tensorboard  # noqa: F401
-    except ImportError:
-        return False
-    return True
+    return importlib.util.find_spec("tensorboard") is not None
 
 
 class TensorBoardEvents:

@@ -1,9 +1,10 @@
 """A video of one episode of a trained agent."""
 
 import contextlib
+import itertools
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,14 +38,14 @@ def watch(run: Path, out: Path, *, seed: int = 0, deterministic: bool = False) -
         env = make_single(name, render_mode="rgb_array")
     with contextlib.closing(env):
         obs, _ = env.reset(seed=seed)
-        with _Video(out, env.metadata.get("render_fps", 30)) as video:
-            video.add(_frame(env, name))
+        with _video(out, env.metadata.get("render_fps", 30)) as add:
+            add(_frame(env, name))
             total, steps, ended = 0.0, 0, False
             while not ended and steps < MAX_STEPS:
                 action = policy.to_env(act(np.asarray(obs)[None]))[0]
                 obs, reward, terminated, truncated, _ = env.step(action)
                 total, steps, ended = total + float(reward), steps + 1, terminated or truncated
-                video.add(_frame(env, name))
+                add(_frame(env, name))
     return WatchedEpisode(total, steps)
 
 
@@ -65,41 +66,34 @@ def _frame(env: gymnasium.Env, name: str) -> np.ndarray:
     return frame
 
 
-class _Video:
-    """A video file, written frame by frame under a temporary name and renamed when complete."""
+@contextlib.contextmanager
+def _video(path: Path, fps: float) -> Iterator[Callable[[np.ndarray], None]]:
+    """A function that adds a frame to a video file, which is renamed to `path` when complete."""
+    try:
+        import imageio.v2 as imageio
+    except ImportError:
+        raise UserError("videos need imageio: pip install 'emi-rl[train]'", FAILED) from None
+    # H.264 needs even sides; the library's default, multiples of 16, would rescale.
+    options: dict[str, Any] = {"fps": fps, "macro_block_size": 2}
+    every = 1
+    if path.suffix == ".gif":
+        every = math.ceil(fps / _GIF_FPS)
+        options = {"duration": 1000 * every / fps, "loop": 0}
+    temporary = path.with_name(f".{path.stem}.writing{path.suffix}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        writer: Any = imageio.get_writer(temporary, **options)
+    except (OSError, ImportError, ValueError) as error:
+        raise UserError(f"cannot write {path}: {error}", FAILED) from None
+    number = itertools.count()
 
-    def __init__(self, path: Path, fps: float) -> None:
-        self._path = path
-        self._temporary = path.with_name(f".{path.stem}.writing{path.suffix}")
-        self._every = math.ceil(fps / _GIF_FPS) if path.suffix == ".gif" else 1
-        self._fps = fps / self._every
-        self._frames = 0
-        self._writer: Any = None
+    def add(frame: np.ndarray) -> None:
+        if next(number) % every == 0:
+            writer.append_data(frame)
 
-    def __enter__(self) -> "_Video":
-        try:
-            import imageio.v2 as imageio
-        except ImportError:
-            raise UserError("videos need imageio: pip install 'emi-rl[train]'", FAILED) from None
-        try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            # H.264 needs even sides; the library's default, multiples of 16, would rescale.
-            options: dict[str, Any] = {"fps": self._fps, "macro_block_size": 2}
-            if self._path.suffix == ".gif":
-                options = {"duration": 1000 / self._fps, "loop": 0}
-            self._writer = imageio.get_writer(self._temporary, **options)
-        except (OSError, ImportError, ValueError) as error:
-            raise UserError(f"cannot write {self._path}: {error}", FAILED) from None
-        return self
-
-    def add(self, frame: np.ndarray) -> None:
-        if self._frames % self._every == 0:
-            self._writer.append_data(frame)
-        self._frames += 1
-
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        self._writer.close()
-        if error is None:
-            os.replace(self._temporary, self._path)
-        else:
-            self._temporary.unlink(missing_ok=True)
+    try:
+        with writer:
+            yield add
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)

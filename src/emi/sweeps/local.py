@@ -6,19 +6,6 @@ from dataclasses import dataclass
 from emi.sweeps import run_process
 from emi.sweeps.plan import Cell
 from emi.sweeps.run_process import Ended
-from emi.training.config import usable_cores
-
-
-class LocalEngine:
-    """Starts as many runs at a time as there are cores."""
-
-    def slots(self, threads: int) -> int:
-        """Return how many runs of `threads` to start at a time."""
-        return max(1, usable_cores() // threads)
-
-    def start(self, cell: Cell) -> "LocalJob":
-        arguments = (cell.arguments, cell.path, cell.log, cell.config.threads)
-        return LocalJob(run_process.start(*arguments))
 
 
 @dataclass(frozen=True)
@@ -39,3 +26,9 @@ class LocalJob:
     def stop(self) -> None:
         """Ask the run to write a checkpoint and end."""
         self.process.terminate()
+
+
+def start_local(cell: Cell) -> LocalJob:
+    """Start a run as a process on this machine."""
+    arguments = (cell.arguments, cell.path, cell.log, cell.config.threads)
+    return LocalJob(run_process.start(*arguments))

@@ -16,7 +16,7 @@ from typing import Any, Literal, get_args
 from emi.durable_file import write_and_sync
 from emi.errors import UserError
 from emi.runs import checkpoint
-from emi.runs.run_directory import RunDirectory, config_bytes, file_name, read_config_file
+from emi.runs.run_directory import RunDirectory, config_bytes, file_name, read_config
 from emi.training.config import TrainConfig, differences
 from emi.training.presets import command_words, resolve
 
@@ -108,7 +108,7 @@ def compared(cell: Cell) -> Cell:
     directory = RunDirectory(cell.path)
     for file, holder in ((directory.config, cell.path), (cell.config_file, cell.config_file)):
         try:
-            different = differences(cell.config, read_config_file(file)) if file.exists() else []
+            different = differences(cell.config, read_config(file)) if file.exists() else []
         except UserError as error:
             return replace(cell, state="conflict", problem=str(error))
         if different:

@@ -8,7 +8,7 @@ import contextlib
 import os
 import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,8 +27,11 @@ _ENVIRONMENT = {
 
 
 @contextlib.contextmanager
-def ray_engine(address: str | None, threads: int) -> Iterator["RayEngine"]:
-    """Connect to the cluster at `address`, or start Ray on this machine, for runs of `threads`."""
+def ray_cluster(address: str | None, threads: int) -> Iterator[Callable[[Cell], "RayJob"]]:
+    """Connect to the cluster at `address`, or start Ray on this machine, for runs of `threads`.
+
+    It gives a function that submits a run.
+    """
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     try:
@@ -53,28 +56,18 @@ def ray_engine(address: str | None, threads: int) -> Iterator["RayEngine"]:
         nodes = [node["Resources"].get("CPU", 0) for node in ray.nodes() if node["Alive"]]
         if max(nodes, default=0) < threads:
             raise UserError(f"no node of the Ray cluster has {threads} cores: use fewer --threads")
-        yield RayEngine(ray)
+        task, cwd = ray.remote(attend), Path.cwd()
+
+        def submit(cell: Cell) -> RayJob:
+            log = cell.log.absolute()
+            log.touch()
+            named = task.options(name=cell.name, **resources(cell))
+            ref = named.remote(cell.arguments, cell.path, log, cell.config.threads, cwd)
+            return RayJob(ray, ref, log, log.stat().st_size)
+
+        yield submit
     finally:
         ray.shutdown()
-
-
-class RayEngine:
-    """Submits every run at once; Ray starts each when a node has enough free cores."""
-
-    def __init__(self, ray: Any) -> None:
-        self._ray = ray
-        self._attend = ray.remote(attend)
-        self._cwd = Path.cwd()
-
-    def slots(self, threads: int) -> None:
-        """Return None: there is no limit."""
-
-    def start(self, cell: Cell) -> "RayJob":
-        log = cell.log.absolute()
-        log.touch()
-        task = self._attend.options(name=cell.name, **resources(cell))
-        ref = task.remote(cell.arguments, cell.path, log, cell.config.threads, self._cwd)
-        return RayJob(self._ray, ref, log, log.stat().st_size)
 
 
 def resources(cell: Cell) -> dict[str, int]:

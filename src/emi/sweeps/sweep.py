@@ -8,7 +8,7 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -17,19 +17,20 @@ from emi.errors import UserError, did_you_mean
 from emi.runs.progress import Lines
 from emi.runs.stop_signals import StopRequest, stop_signals
 from emi.sweeps.board import Board, choose_board
-from emi.sweeps.local import LocalEngine, LocalJob
+from emi.sweeps.local import LocalJob, start_local
 from emi.sweeps.plan import Cell, claimed, compared, counts, parse_seeds, plan
-from emi.sweeps.ray import RayEngine, RayJob, ray_engine
+from emi.sweeps.ray import RayJob, ray_cluster
 from emi.sweeps.run_process import Ended
 from emi.sweeps.slurm import slurm_script, write_slurm_script
+from emi.training.config import usable_cores
 
 __all__ = ["ENGINES", "Cell", "dry_run", "parse_seeds", "plan", "sweep", "write_job_array"]
 
 ENGINES = ("local", "ray")
 POLL_SECONDS = 0.1
 
-Engine = LocalEngine | RayEngine
 Job = LocalJob | RayJob
+Start = Callable[[Cell], Job]
 
 
 def sweep(
@@ -46,15 +47,20 @@ def sweep(
     """
     _check_jobs(jobs)
     threads = max(cell.config.threads for cell in cells)
-    opened = _open_engine(engine, address, threads)
+    check_engine(engine, address)
     now, stop = list(cells), StopRequest()
+    slots = jobs or max(1, usable_cores() // threads)
+    opened: AbstractContextManager[Start] = contextlib.nullcontext(start_local)
+    if engine == "ray":
+        # Every run is submitted at once; Ray starts each when a node has enough free cores.
+        slots = jobs or len(now)
+        opened = ray_cluster(address, threads)
     if any(cell.state == "waiting" for cell in now):
-        with opened as runner:
+        with opened as start:
             now = [claimed(cell) if cell.state == "waiting" else cell for cell in now]
-            slots = jobs or runner.slots(threads) or len(now)
             board = choose_board(now)
             with stop_signals(board.stopping) as stop:
-                _run_all(now, runner, slots, stop, board)
+                _run_all(now, start, slots, stop, board)
     _sum_up(now)
     if any(cell.state in ("stopped", "waiting") for cell in now):
         Lines(sys.stdout).write("run the same command again to continue")
@@ -102,14 +108,7 @@ def _check_jobs(jobs: int | None) -> None:
         raise UserError(f"--jobs must be positive, got {jobs}")
 
 
-def _open_engine(name: str, address: str | None, threads: int) -> AbstractContextManager[Engine]:
-    check_engine(name, address)
-    if name == "ray":
-        return ray_engine(address, threads)
-    return contextlib.nullcontext(LocalEngine())
-
-
-def _run_all(now: list[Cell], engine: Engine, slots: int, stop: StopRequest, board: Board) -> None:
+def _run_all(now: list[Cell], start: Start, slots: int, stop: StopRequest, board: Board) -> None:
     """Run every waiting cell of `now` and keep the list up to date."""
     started: dict[int, Job] = {}
     passed_on = False
@@ -132,7 +131,7 @@ def _run_all(now: list[Cell], engine: Engine, slots: int, stop: StopRequest, boa
                 if not stop and len(started) < slots:
                     now[index] = compared(cell)  # it may have waited for days
                     if now[index].state == "waiting":
-                        started[index] = engine.start(now[index])
+                        started[index] = start(now[index])
             board.show()
             time.sleep(POLL_SECONDS)
     finally:
@@ -166,7 +165,6 @@ def _sum_up(cells: Sequence[Cell]) -> None:
     lines = Lines(sys.stdout)
     lines.write(counts(cells))
     for cell in cells:
-        if cell.state == "failed":
-            lines.write(f"failed: {cell.name}: {cell.problem} (log: {cell.log})")
-        elif cell.state == "conflict":
-            lines.write(f"conflict: {cell.name}: {cell.problem}")
+        if cell.problem:  # failed or in conflict
+            log = f" (log: {cell.log})" if cell.state == "failed" else ""
+            lines.write(f"{cell.state}: {cell.name}: {cell.problem}{log}")

@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from emi.agent.value import ValueConfig
-from emi.envs import observes_images, time_limit, unknown_name
-from emi.envs.table import GYM_PREFIX, find_environment, is_atari
+from emi.envs import known_environment, observes_images, time_limit
+from emi.envs.table import is_atari
 from emi.errors import UserError
 from emi.intrinsic.contract import Factory, find_method, method_of
 from emi.intrinsic.emi import EMIConfig
@@ -172,8 +172,7 @@ def preset(env: str, method: str | Factory = "emi") -> TrainConfig:
     found = find_method(name) if isinstance(method, str) else method_of(method)
     if not isinstance(env, str):
         raise UserError(f"an environment is given by its name, see 'emi envs', got {env!r}")
-    if not env.startswith(GYM_PREFIX) and find_environment(env) is None:
-        raise UserError(unknown_name(env))
+    known_environment(env)
     chosen = _ATARI if is_atari(env) else _PRESETS.get(env) or _any_other(env)
     return TrainConfig(
         env,

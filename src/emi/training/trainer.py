@@ -63,15 +63,16 @@ class Trainer:
 
         # One random stream per consumer: what one of them draws does not affect the others.
         streams = np.random.SeedSequence(config.seed).spawn(6)
-        policy, value, intrinsic, resets = (int(s.generate_state(1)[0]) for s in streams[:4])
+        *seeds, intrinsic, resets = (int(s.generate_state(1)[0]) for s in streams[:4])
+        policy, value = (torch.Generator().manual_seed(seed) for seed in seeds)
         action_rng, self._value_rng = (np.random.default_rng(s) for s in streams[4:])
 
         self.envs = make_vec(config.env, config.num_envs, threads=config.threads)
         obs_space = self.envs.single_observation_space
         action_space = self.envs.single_action_space
-        self.policy = make_policy(obs_space, action_space, config.policy, _generator(policy))
+        self.policy = make_policy(obs_space, action_space, config.policy, policy)
         self.policy.to(config.device)
-        self.value = make_value(obs_space, config.value, _generator(value), config.device)
+        self.value = make_value(obs_space, config.value, value, config.device)
         found = find_method(config.method) if method is None else method_of(method)
         found = found._replace(config=config.intrinsic)
         self.intrinsic = found.build(obs_space, action_space, intrinsic)  # None: no bonus
@@ -177,15 +178,8 @@ class Trainer:
         )
 
         def advantages(gae_lambda: float) -> Array:
-            grid = gae(
-                reward,
-                value,
-                after,
-                rollout.ended,
-                discount=config.discount,
-                gae_lambda=gae_lambda,
-            )
-            return rollout.flat(grid)
+            factors = {"discount": config.discount, "gae_lambda": gae_lambda}
+            return rollout.flat(gae(reward, value, after, rollout.ended, **factors))
 
         advantage = advantages(config.gae_lambda)
         target = flat_value + (advantage if config.gae_lambda == 1 else advantages(1.0))
@@ -226,10 +220,6 @@ class Trainer:
     def close(self) -> None:
         self._learning.close()
         self.envs.close()
-
-
-def _generator(seed: int) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
 
 
 def train(
