@@ -91,7 +91,7 @@ class Pixels(nn.Module):
         return obs[:, -self.channels :]
 
     def forward(self, obs: Tensor) -> Tensor:
-        # In the memory layout of the convolutions' weights; benchmarks/image_update.py measures it.
+        # The memory layout of the convolutions' weights: see benchmarks/image_update.py.
         floats = self.frames(obs).to(torch.float32, memory_format=torch.channels_last)
         return floats.mul_(2 / 255).sub_(1)
 
@@ -104,7 +104,7 @@ class Flat(nn.Module):
 
 
 def newest_entries(space: gymnasium.Space) -> tuple[Pixels | Flat, tuple[int, ...]]:
-    """A module that reads the newest frame of images [C, H, W], or vectors [D]; and that shape."""
+    """A module from observations to newest frames [C, H, W] or vectors [D]; also this shape."""
     box = require_box(space)
     if is_image(box):
         pixels = Pixels(box.shape, newest_frame=True)
@@ -189,7 +189,7 @@ def trunk(
 
 
 def reads_as_vectors(module: nn.Module, observation_space: gymnasium.Space) -> bool:
-    """Whether a module with our layers would read these images as vectors."""
+    """Whether a module built from these layers would read images of this space as vectors."""
     if not is_image(observation_space):
         return False
     flat, pixels = (
@@ -201,7 +201,7 @@ def reads_as_vectors(module: nn.Module, observation_space: gymnasium.Space) -> b
 def load_optimizer(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
     """Load a copy of `state`, with the memory layout of the parameters.
 
-    A checkpoint stores values, not strides, but the fused kernel walks through memory: with
+    A checkpoint stores values, not strides, but the fused kernel reads memory in order: with
     channels_last weights, it would combine a weight with the moment of another one.
     """
     optimizer.load_state_dict(copy.deepcopy(state))

@@ -16,11 +16,9 @@ class Keeper(Protocol):
 
     def put(self, rows: IntArray, obs: Array, before: IntArray | None) -> None:
         """Store [m, *observation] as `rows` [m], the successors of the rows `before` [m]."""
-        ...
 
     def pool(self) -> Array | Stacks:
         """All observations, [rows, *observation]."""
-        ...
 
 
 def make_keeper(space: gymnasium.Space, rows: int) -> Keeper:

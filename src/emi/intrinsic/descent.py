@@ -20,10 +20,7 @@ class Descent(nn.Module):
     """
 
     def __init__(
-        self,
-        parameters: Iterable[nn.Parameter],
-        learning_rate: float,
-        generator: torch.Generator,
+        self, parameters: Iterable[nn.Parameter], learning_rate: float, generator: torch.Generator
     ) -> None:
         super().__init__()
         self.generator = generator

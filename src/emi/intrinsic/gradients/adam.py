@@ -6,7 +6,7 @@ import torch
 
 
 def adam_step(optimizer: torch.optim.Adam) -> None:
-    """Step by the gradients in `.grad`, with the bits and the state of `optimizer.step()`.
+    """Step by the gradients in `.grad`; bit for bit equal to `optimizer.step()`, also in its state.
 
     For a few small parameters the preparations take several times as long as the step itself.
     """
