@@ -75,7 +75,10 @@ class TestBadInput:
             (["train", "SparseHalfCheetah", "--set", "nonsense=1"], "unknown setting 'nonsense'"),
             (["train", "SparseHalfCheetah", "--set", "trpo.max_lk=1"], "did you mean 'trpo.max_kl"),
             (["train", "SparseHalfCheetah", "--set", "eta"], "--set takes KEY=VALUE, got 'eta'"),
-            (["train", "SparseHalfCheetah", "--set", "method=rnd"], "method is not set with --set"),
+            (
+                ["train", "SparseHalfCheetah", "--set", "method=rnd"],
+                "method cannot be changed with --set",
+            ),
             (["train", "--config", "nowhere.json"], "there is no file nowhere.json"),
             (["train", "--config", "full/notes.txt"], "full/notes.txt is not JSON: "),
             (["train", "--config", "full"], "full: is a directory: fix that or choose another"),
@@ -88,7 +91,7 @@ class TestBadInput:
             (["watch", "nowhere"], "nowhere holds no run"),
             (["watch", "full", "--out", "film.avi"], "a video is .mp4 or .gif"),
             (["sweep"], "the following arguments are required: ENV"),
-            (["sweep", "SparseHalfCheetah", "--seeds", "4-0"], "--seeds counts upwards"),
+            (["sweep", "SparseHalfCheetah", "--seeds", "4-0"], "a range in --seeds must ascend"),
             (["sweep", "SparseHalfCheetah", "--methods", "emi,rdn"], "unknown method 'rdn'"),
             (["sweep", "SparseHalfCheetah", "NoSuchEnv"], "unknown environment 'NoSuchEnv'"),
             (["sweep", "SparseHalfCheetah", "--jobs", "0"], "--jobs must be positive"),
@@ -616,7 +619,7 @@ class TestHelp:
         assert main(["methods"]) == 0
         lines = capsys.readouterr().out.splitlines()
         assert [line.split()[0] for line in lines] == list(intrinsic_methods)
-        assert lines[-1] == "trpo        TRPO: no bonus: plain TRPO (Schulman et al., 2015)"
+        assert lines[-1] == "trpo        TRPO: plain TRPO, without a bonus (Schulman et al., 2015)"
 
     def test_the_version(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["--version"]) == 0

@@ -188,7 +188,7 @@ def _parsers() -> tuple[_Parser, Mapping[str, _Parser]]:
 
     doctor = command("doctor", "check the installation and say what is missing", _doctor)
     doctor.value("--bonus", "DIR", "check the bonus of the run in DIR instead")
-    _add_paper_commands(command("paper", "the tables and figures of the paper", _paper))
+    _add_paper_commands(command("paper", "reproduce the tables and figures of the paper", _paper))
     command("envs", "list the environments", _envs)
     command("methods", "list the exploration methods", _methods)
     return parser, commands.choices
@@ -201,7 +201,7 @@ def _add_paper_commands(paper: _Parser) -> None:
     def action(name: str, help: str, names: str | None = None) -> _Parser:
         made = commands.add_parser(name, help=help, description=help, allow_abbrev=False)
         if names is not None:
-            made.value("names", "NAME", "of 'emi paper list'", nargs=names)
+            made.value("names", "NAME", "a table or figure, see 'emi paper list'", nargs=names)
         made.value("--results", "DIR", "default: results", Path("results"))
         return made
 
@@ -209,12 +209,16 @@ def _add_paper_commands(paper: _Parser) -> None:
     run = action("run", "train the runs of a table or figure", "+")
     run.value("--out", "DIR", "default: runs/paper[_SCALE]")
     run.value("--scale", "X", "share of the steps", 1.0)
-    run.value("--seeds", "0-4,7", "seeds (default: all of the grid)")
+    run.value("--seeds", "0-4,7", "only these seeds (default: all that the table or figure needs)")
     run.flag("--missing", "only runs that are not in --results")
     _add_engine(run)
     collect = action("collect", "copy finished runs into results", "*")
     collect.value("--runs", "DIR", "default: runs/paper", Path("runs/paper"))
-    draw = action("draw", "draw what is available and list what is missing (default: all)", "*")
+    draw = action(
+        "draw",
+        "draw tables and figures from the runs in results, and list missing runs (default: all)",
+        "*",
+    )
     draw.value("--out", "DIR", "default: RESULTS/figures")
 
 
@@ -295,7 +299,7 @@ def _watch(args: argparse.Namespace) -> int:
 def _sweep(args: argparse.Namespace) -> int:
     from emi.sweeps.sweep import check_engine, dry_run, parse_seeds, plan, sweep, write_job_array
 
-    check_engine(args.engine, args.address)  # --dry-run and --slurm start no engine
+    check_engine(args.engine, args.address)  # also with --dry-run and --slurm, which start none
     cells = plan(
         args.out,
         args.envs,

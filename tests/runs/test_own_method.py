@@ -167,7 +167,7 @@ def test_a_checkpoint_that_does_not_fit_the_class_any_more(
         self.bias = torch.nn.Parameter(torch.zeros(1))
 
     monkeypatch.setattr(changed, "__init__", with_bias)
-    with pytest.raises(UserError, match=r"another version of emi or the method: .*bias"):
+    with pytest.raises(UserError, match=r"this version of emi or of the method: .*bias"):
         run(config, importable / "run", resume=True)
 
 

@@ -436,7 +436,7 @@ class TestFailures:
         directory = RunDirectory(tmp_path)
         run_directory.write_config(directory, CONFIG)
         checkpoint.save(directory.checkpoints, 3, {"iteration": 3})
-        with pytest.raises(UserError, match="written by another version of emi"):
+        with pytest.raises(UserError, match="does not fit this version of emi"):
             run(CONFIG, tmp_path, resume=True)
 
 

@@ -179,8 +179,8 @@ def test_texts_become_values(word: str, key: str, value: object) -> None:
         ("trpo=3", "trpo must be a TRPOConfig, got "),
         ("trpo.max_k=1", "unknown setting 'trpo.max_k': did you mean 'trpo.max_kl'?"),
         ("no.such.key=1", "unknown setting 'no.such.key': see the keys with --print-config"),
-        ("method=trpo", "method is not set with --set: name it on the command line"),
-        ("env=BoxImage", "env is not set with --set: name it on the command line"),
+        ("method=trpo", "method cannot be changed with --set: use the argument ENV or --method"),
+        ("env=BoxImage", "env cannot be changed with --set: use the argument ENV or --method"),
     ],
 )
 def test_a_text_that_is_no_value_gets_one_sentence(word: str, sentence: str) -> None:
@@ -291,7 +291,7 @@ def test_from_dict_takes_the_defaults_of_missing_keys() -> None:
 @pytest.mark.parametrize(
     ("values", "sentence"),
     [
-        ([], "a config is a JSON object"),
+        ([], "a config must be a JSON object"),
         ({}, "a config must name its env"),
         ({"env": 3, "method": "emi"}, "a config must name its env"),
         ({"env": "SparseHalfCheetah"}, "a config must name its method"),

@@ -105,13 +105,13 @@ def time_limit(name: str) -> int | None:
 
 
 def observes_images(name: str) -> bool:
-    """Whether an environment observes images; it is made to find out."""
+    """Whether the observations of an environment are images; creates it to find out."""
     with contextlib.closing(make_vec(name)) as envs:
         return is_image(envs.single_observation_space)
 
 
 def known_environment(name: str) -> Environment | None:
-    """The entry of a name, None for `gym:`; UserError names the nearest one if there is no such."""
+    """The entry of a name, None for `gym:`; UserError names the nearest name."""
     entry = find_environment(name)
     if entry is None and not name.startswith(GYM_PREFIX):
         choices = f": choose one of {', '.join([*ENVIRONMENTS, *FAMILIES])}"
@@ -123,7 +123,7 @@ def known_environment(name: str) -> Environment | None:
 
 
 def _registered(name: str, make: Callable[..., Any], **arguments: Any) -> Any:
-    """What `gym.make` or `gym.make_vec` makes of a `gym:` name; UserError if there is no such."""
+    """What `gym.make` or `gym.make_vec` makes of a `gym:` name; UserError if it is unknown."""
     try:
         return make(name.removeprefix(GYM_PREFIX), **arguments)
     except _NOT_THERE as error:
@@ -147,14 +147,14 @@ def _make_gymnasium(name: str, num_envs: int) -> VectorEnv:
         envs.close()
         raise UserError(
             f"{name!r} has observations {observation} and actions {action}: "
-            "supported are Box, Discrete, MultiDiscrete and MultiBinary observations "
-            "and Box or Discrete actions"
+            "only Box, Discrete, MultiDiscrete and MultiBinary observations "
+            "and Box or Discrete actions are supported"
         )
     return envs
 
 
 def as_vector_or_image(env: gym.Env) -> gym.Env:
-    """Wrap the environment so that observations are float32 vectors, where that is possible.
+    """Flatten observations that are neither one-dimensional arrays nor images to float32 vectors.
 
     A `Discrete` observation becomes a one-hot vector, a `MultiDiscrete` one several of them
     concatenated, and an array of any other shape is flattened. Vectors, images (uint8, two or

@@ -114,7 +114,7 @@ def load_latest(directory: Path) -> Loaded:
 
 
 def latest_iteration(directory: Path) -> int | None:
-    """Return the iteration of the newest sound checkpoint, by checksums only; None if none is."""
+    """The iteration of the newest undamaged checkpoint, or None; only checksums are verified."""
     numbers = _iterations(directory)
     return next((n for n in numbers if _is_sound(directory / f"{n:08d}")), None)
 
@@ -159,7 +159,7 @@ def _read(folder: Path) -> dict[str, Any]:
     try:
         state = decode(skeleton, tensors)
     except (ValueError, TypeError, RecursionError) as error:
-        raise _Damaged(f"{_STATE} does not fit: {error}") from None
+        raise _Damaged(f"{_STATE} does not match {_TENSORS}: {error}") from None
     if not isinstance(state, dict):
         raise _Damaged(f"{_STATE} does not hold a state")
     return state
@@ -176,7 +176,7 @@ def _verify(folder: Path) -> None:
         case _:
             raise _Damaged(f"{_MANIFEST} is incomplete")
     if f"{iteration:08d}" != folder.name:
-        raise _Damaged(f"{_MANIFEST} is of iteration {iteration}")
+        raise _Damaged(f"{_MANIFEST} belongs to iteration {iteration}")
     for name in (_STATE, _TENSORS):
         _require_regular(folder / name)
         try:

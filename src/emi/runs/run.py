@@ -27,7 +27,7 @@ CHECKPOINT_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class RunResult:
-    """How far a run came; `stopped_by` is the signal that stopped it, if one did."""
+    """How far a run got; `stopped_by` is the signal that stopped it, if one did."""
 
     directory: RunDirectory
     iteration: int
@@ -61,7 +61,7 @@ def run(
     with ExitStack() as stack:
         stop = stack.enter_context(stop_signals(progress.stopping))
         check(directory, config)
-        # Built before anything is written: a config that it refuses leaves no file.
+        # The trainer is built before anything is written: a config that it rejects leaves no file.
         trainer = Trainer(config)
         stack.callback(trainer.close)
         with _writing(directory, begun=False):
@@ -101,7 +101,7 @@ def restore_newest(trainer: Trainer, directory: RunDirectory, warn: Callable[[st
     except (KeyError, ValueError, TypeError, RuntimeError) as error:
         reason = " ".join(str(error).split())
         raise UserError(
-            f"{loaded.path} was written by another version of emi or the method: {reason}", FAILED
+            f"{loaded.path} does not fit this version of emi or of the method: {reason}", FAILED
         ) from None
 
 
@@ -163,7 +163,7 @@ def _loop(
     progress: Progress,
     checkpoint_seconds: float,
 ) -> None:
-    """Iterate until the run is complete or asked to stop; metrics.csv ends at `end` before."""
+    """Iterate until the run is complete or asked to stop; metrics.csv starts at `end`."""
     began = saved = time.monotonic()
     steps = end.steps
     while trainer.iteration < trainer.total_iterations and not stop:
@@ -185,7 +185,7 @@ def _loop(
 
 
 def _note_cut_episodes(config: TrainConfig, progress: Progress) -> None:
-    """Say so if the longest episodes never finish: the reported return is that of the others."""
+    """Note that the longest episodes never finish, and so are missing from the reported return."""
     longest = time_limit(config.env)
     steps = math.ceil(config.steps_per_iteration / config.num_envs)
     if longest is not None and steps < longest:

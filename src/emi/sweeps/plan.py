@@ -1,7 +1,7 @@
 """The grid of a sweep, environments × methods × seeds, and the state of each run.
 
-A run has the directory `OUT/<environment>/<method>/seed<k>`. Next to it are its config, which is
-passed to `emi train --config`, in `seed<k>.json`, and its output in `seed<k>.log`.
+A run has the directory `OUT/<environment>/<method>/seed<k>`. Next to it, `seed<k>.json` holds its
+config, which is passed to `emi train --config`, and `seed<k>.log` its output.
 """
 
 import itertools
@@ -73,7 +73,9 @@ def parse_seeds(text: str) -> list[int]:
         except ValueError:
             raise UserError(f"--seeds takes numbers like 0-4,7, got {text!r}") from None
         if not 0 <= b - a < _MAX_SEEDS:
-            raise UserError(f"--seeds counts upwards, {_MAX_SEEDS} at most, got {part!r}")
+            raise UserError(
+                f"a range in --seeds must ascend and have at most {_MAX_SEEDS} seeds, got {part!r}"
+            )
         seeds += range(a, b + 1)
     return list(dict.fromkeys(seeds))
 
@@ -119,10 +121,10 @@ def compared(cell: Cell) -> Cell:
 
 
 def claimed(cell: Cell) -> Cell:
-    """`compared`, with `config_file` written if the run waits and has none.
+    """`compared`, after writing `config_file` if the run is waiting and has none.
 
-    The file is never overwritten. Of two sweeps with different settings, the first one gets the
-    run, and it is a conflict for the other.
+    An existing file is not overwritten: of two sweeps with different settings, the first one gets
+    the run, and it is a conflict for the other.
     """
     cell = compared(cell)
     if cell.state != "waiting" or cell.config_file.exists():

@@ -55,7 +55,7 @@ class TrainConfig:
     bootstrap_timeouts: bool = False
     """value after a time-out: predicted if true, 0 as in the paper if false"""
     threads: PositiveInt = field(default_factory=usable_cores)
-    """CPU threads, by default all usable cores; runs repeat bit for bit at equal threads"""
+    """CPU threads, by default all usable cores; with the same number, a run repeats bit for bit"""
     device: Literal["cpu", "cuda"] = "cpu"
     """where the networks are"""
     intrinsic: Any = None
@@ -76,12 +76,12 @@ def to_dict(config: TrainConfig) -> dict[str, Any]:
 
 
 def from_dict(values: Any) -> TrainConfig:
-    """The inverse of `to_dict`, also after JSON; checks everything. A missing key has its default.
+    """Build a config from the result of `to_dict`, also after JSON; every value is checked.
 
-    A setting that was added in a later version defaults to the behaviour before it.
+    Missing keys get their defaults: that of a setting added later is the behaviour before it.
     """
     if not isinstance(values, Mapping):
-        raise UserError("a config is a JSON object")
+        raise UserError("a config must be a JSON object")
     for key in ("env", "method"):
         if not isinstance(values.get(key), str):
             raise UserError(f"a config must name its {key}")
@@ -185,9 +185,9 @@ _TYPES = {int: "a whole number", float: "a number", bool: "true or false", str: 
 
 
 def _checked(value: Any, hint: Any, key: str) -> Any:
-    """`value` as the annotated type: JSON's lists become tuples, 5e6 an int; UserError if not.
+    """Convert `value` to the annotated type (lists to tuples, 5e6 to int); UserError if it fails.
 
-    A type that is not listed here is one of a user's own config, which checks it itself.
+    Other types occur only in users' own configs, which check their values themselves.
     """
     kind, ranges = _unwrapped(hint)
     number = isinstance(value, Real) and not isinstance(value, bool)
@@ -225,14 +225,14 @@ def _unwrapped(hint: Any) -> tuple[Any, list[str]]:
 
 
 def parse_settings(config: TrainConfig, words: Sequence[str]) -> dict[str, Any]:
-    """`KEY=VALUE` texts of a command line to settings, each read as the type of its key."""
+    """Convert `KEY=VALUE` arguments to settings; each value is parsed as the type of its key."""
     settings = {}
     for word in words:
         key, equals, text = word.partition("=")
         if not equals:
             raise UserError(f"--set takes KEY=VALUE, got {word!r}")
         if key in ("env", "method"):
-            raise UserError(f"{key} is not set with --set: name it on the command line")
+            raise UserError(f"{key} cannot be changed with --set: use the argument ENV or --method")
         *path, name = key.split(".")
         group: Any = config
         for part in path:

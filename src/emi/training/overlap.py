@@ -1,8 +1,8 @@
 """Overlapping work: the method is trained on a second core while the policy is updated.
 
-The next batch is collected before that training ends. Neither changes a bit of the results: nothing
-depends on the method's training before the next batch is scored, and the next batch depends only on
-the policy.
+The next batch is collected without waiting for that training. Results are the same bit for bit:
+nothing depends on the method's training before the next batch is scored, and the next batch depends
+only on the policy.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ class Collector:
         return rollout
 
     def collect_ahead(self, iteration: int) -> None:
-        """Collect the batch of the next iteration now; the policy must not change before it."""
+        """Collect the batch of the next iteration now; the policy must not change until then."""
         before = self.rng.bit_generator.state
         try:
             self._ahead = (self._collect(iteration), before)
         except NotFiniteError:
-            # It belongs to the next iteration, which collects again and raises it.
+            # The error belongs to the next iteration, which collects the batch again and raises it.
             self.rng.bit_generator.state = before
 
     def preview(self, iteration: int) -> Rollout:

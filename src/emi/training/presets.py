@@ -1,8 +1,8 @@
-"""Presets: the settings of each (environment, method), and the ones that a run changes.
+"""Presets: the default settings of each (environment, method), and how a run differs from them.
 
 The settings of TRPO are the paper's (supplementary tables 1 and 2) and the same for every method. A
-method's own settings are those that its authors published for such a task, if they did; see the
-method's file.
+method's own settings are those that its authors published for the same kind of task, where there
+are any; see the method's file.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _VECTORS: Own = {
 }
 _SPARSE_HALF_CHEETAH: Own = {
     **_VECTORS,
-    "ex2": EX2Config(use_actions=True),  # authors' halfcheetah.py, like the defaults
+    "ex2": EX2Config(use_actions=True),  # authors' halfcheetah.py, as are the defaults of EX2Config
 }
 _SWIMMER_GATHER: Own = {
     **_VECTORS,
@@ -80,7 +80,7 @@ _IMAGES: Own = {
     ),
     # The paper's minibatches have 4,096 rows; 25 minibatches of 100,000 steps have 4,000.
     "rnd": RNDConfig(minibatches=25),
-    "simhash": SimHashConfig(key_bits=256),  # #Exploration, on pixels
+    "simhash": SimHashConfig(key_bits=256),  # Tang et al. (2017), experiments on pixels
     "ae-simhash": SimHashConfig(autoencoder=True, key_bits=64),  # authors' Gravitar script
 }
 _IMAGES_IN_SMALL_BATCHES: Own = {**_IMAGES, "rnd": RNDConfig()}
@@ -103,8 +103,8 @@ _ETA = {
     "vime": 0.1,
     "trpo": 0.0,
 }
-# On other tasks: VIME's authors use another η on SwimmerGather, #Exploration's a grid around 0.01
-# there and another η on pixels. EX2's authors use the one that the search found.
+# Exceptions on other tasks: VIME's authors use 1e-4 on SwimmerGather; the authors of SimHash use a
+# grid around 0.01 on SwimmerGather, and 0.01 on pixels.
 _ETA_SWIMMER_GATHER = {**_ETA, "vime": 1e-4, "simhash": 1e-2}
 _ETA_IMAGES = {**_ETA, "simhash": 1e-2}
 
@@ -113,9 +113,9 @@ _IMAGE_VALUE = ValueConfig(kind="network", epochs=3, minibatch=512)
 
 
 class _Preset(NamedTuple):
-    """What the presets of all methods in one environment share."""
+    """The settings of one environment: those of single methods, and those of all of them."""
 
-    own: Own  # settings of the methods that have others than their defaults
+    own: Own  # settings of those methods that do not use their defaults here
     eta: Mapping[str, float]
     settings: Mapping[str, Any]  # fields of TrainConfig
 
@@ -140,7 +140,7 @@ _ATARI = _Preset(
     {
         "steps": 50_000_000,
         "steps_per_iteration": 100_000,
-        # An iteration starts from a reset: 5,000 steps each hold an episode of 4,500.
+        # Each environment takes 5,000 steps after a reset: enough for an episode of 4,500.
         "num_envs": 20,
         "clip_rewards": True,
         "value": _IMAGE_VALUE,
@@ -149,10 +149,9 @@ _ATARI = _Preset(
 
 
 def _any_other(env: str) -> _Preset:
-    """Settings for an environment that has no preset of its own; it is made to look at."""
-    # An iteration starts from a reset. If an environment takes fewer steps than the longest episode
-    # has, an episode that runs into its time limit never ends, and the reported return is that of
-    # the others.
+    """Settings of an environment without a preset; creates it to inspect its observations."""
+    # Every iteration starts from a reset. If each environment took fewer steps than the time limit,
+    # the longest episodes would never finish and would be missing from the reported return.
     longest = time_limit(env) or 1
     steps = max(TrainConfig.steps_per_iteration, longest)
     num_envs = min(TrainConfig.num_envs, steps // longest)
@@ -195,9 +194,9 @@ def resolve(
     settings: Mapping[str, Any] | None = None,
     words: Sequence[str] = (),
 ) -> TrainConfig:
-    """The preset of (env, method), changed by `settings` and then by `KEY=VALUE` texts.
+    """The preset of (env, method) with `settings`, and then the `KEY=VALUE` strings `words`, applied.
 
-    `settings` are as `config.change` takes them, `words` as `--set` does.
+    `settings` has the format of `config.change`, `words` that of `--set`.
     """
     config = change(preset(env, method), settings or {})
     return change(config, parse_settings(config, words))

@@ -43,7 +43,7 @@ class Estimates(NamedTuple):
 
     advantage: Array
     value: Array  # predicted before the fit
-    target: Array  # discounted returns, bootstrapped where the batch cut an episode
+    target: Array  # discounted returns, bootstrapped where the batch cut an episode, see `estimate`
 
 
 class Trainer:
@@ -78,7 +78,7 @@ class Trainer:
         self.intrinsic = found.build(obs_space, action_space, intrinsic)  # None: no bonus
         if self.intrinsic is not None:
             self.intrinsic.to(config.device)
-        self.last_batch: tuple[Rollout, Array] | None = None  # and its bonuses [n]
+        self.last_batch: tuple[Rollout, Array] | None = None  # rollout, bonuses [n]
 
         # Networks for vectors are too small to be split: a second thread in each operation gains
         # nothing, and stalls on a busy machine. The method is trained on a second core instead.
@@ -90,7 +90,7 @@ class Trainer:
         )
 
     def iterate(self) -> Report:
-        """Run one iteration; NotFiniteError names the value that became NaN or infinite."""
+        """Run one iteration; NotFiniteError names the quantity that became NaN or infinite."""
         try:
             return self._iterate()
         except NotFiniteError as error:
@@ -107,8 +107,8 @@ class Trainer:
         rollout = self.collector.batch(self.iteration)
 
         # Compute the intrinsic rewards r_e, and start to train the method (for EMI: update α, β, γ,
-        # ω_A, ω_S by Adam on equation 7). `finish` waits for the training.
-        bonus, finish = self._score(rollout)
+        # ω_A, ω_S by Adam on equation 7). `wait` returns its scalars.
+        bonus, wait = self._score(rollout)
 
         # Augment: r = r_env + η r_e.
         reward = self.clipped_reward(rollout) + config.eta * rollout.grid(bonus)
@@ -127,7 +127,7 @@ class Trainer:
 
         if self._learning.enabled and self.iteration + 1 < self.total_iterations:
             self.collector.collect_ahead(self.iteration + 1)
-        scalars = finish() | value_scalars
+        scalars = wait() | value_scalars
         self._check_parameters()
 
         self.iteration += 1
@@ -235,7 +235,9 @@ def train(
     """
     if isinstance(env, TrainConfig):
         if method != "emi" or settings:
-            raise UserError("a config holds every setting: use dataclasses.replace to change it")
+            raise UserError(
+                "settings cannot be given with a config: change it with dataclasses.replace"
+            )
         config, factory = change(env, {}), None
     else:
         config = resolve(env, method, settings)
