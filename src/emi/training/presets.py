@@ -194,7 +194,7 @@ def resolve(
     settings: Mapping[str, Any] | None = None,
     words: Sequence[str] = (),
 ) -> TrainConfig:
-    """The preset of (env, method) with `settings`, and then the `KEY=VALUE` strings `words`, applied.
+    """The preset of (env, method), changed by `settings` and then by the strings `words`.
 
     `settings` has the format of `config.change`, `words` that of `--set`.
     """
