@@ -68,9 +68,8 @@ def mlp(
 class Pixels(nn.Module):
     """uint8 images [n, H, W], [n, C, H, W] or [n, H, W, C] to floats [n, C, H, W] in [−1, 1].
 
-    The channel axis is the shorter of the first and the last. With `newest_frame`, only the last
-    frame of a stack is kept: three channels if their number is a multiple of three (colour), else
-    one.
+    The channel axis is the shorter of the first and the last. `newest_frame` keeps only the last
+    frame of a stack: three channels if their number is divisible by three (colour), else one.
     """
 
     def __init__(self, shape: Sequence[int], *, newest_frame: bool = False) -> None:
@@ -176,10 +175,7 @@ def trunk(
     *,
     newest_frame: bool = False,
 ) -> tuple[nn.Sequential, int]:
-    """Convolutions for images, hidden layers for vectors; also returns the width.
-
-    Without hidden layers the features are the entries of the vector.
-    """
+    """Convolutions for images, hidden layers (or none) for vectors; also returns the width."""
     box = require_box(space)
     if is_image(box):
         return conv_trunk(Pixels(box.shape, newest_frame=newest_frame), generator)

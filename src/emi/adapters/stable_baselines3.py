@@ -48,8 +48,6 @@ RAW_END = "emi_raw_terminal_observation"  # next to `terminal_observation` in th
 
 @dataclass(frozen=True)
 class Steps:
-    """The steps of a rollout so far."""
-
     observations: list[Array]  # [env, *observation] each: the first, then the one after each step
     actions: list[Array] = field(default_factory=list)  # [env, *action], as the environment gets it
     rewards: list[Array] = field(default_factory=list)  # [env], before SB3 adds to them
@@ -76,9 +74,9 @@ class Steps:
 class IntrinsicRewardCallback(BaseCallback):
     """Adds eta · bonus to the rewards of every rollout, before the policy is trained on it.
 
-    `eta` is a number or a function of the environment steps so far; one value,
-    taken at the end of the rollout, is used for the whole rollout. With eta = 0, and without
-    `intrinsic_only`, training is bit for bit as without the callback; the method is still trained.
+    `eta` is a number or a function of the environment steps so far; one value, taken at
+    the end of the rollout, is used for the whole rollout. With eta = 0, and not `intrinsic_only`,
+    training is bit for bit as without the callback; the method is still trained.
 
     With `intrinsic_only` the bonus replaces the environment's reward. The bootstrap value that SB3
     adds at a time-out, γ·V of the last observation, is kept: it is not a reward.
@@ -239,7 +237,6 @@ class IntrinsicRewardCallback(BaseCallback):
 
 
 def _normalizer_of_observations(model: OnPolicyAlgorithm) -> VecNormalize | None:
-    """The VecNormalize that normalises observations, or None."""
     found, env = [], model.get_env()
     while isinstance(env, VecEnvWrapper):
         if isinstance(env, VecNormalize) and env.norm_obs:

@@ -72,7 +72,7 @@ class StackKeeper:
         self._index[rows[~continues]] = frames.reshape(new.shape[:2])
 
     def _keep(self, frames: Array) -> IntArray:
-        """Store [m, H, W] frames; returns their indices, [m]."""
+        """Store [m, H, W] frames; return their indices, [m]."""
         places = np.arange(self._count, self._count + len(frames))
         self._count += len(frames)
         self._frames = _resized(self._frames, self._count)

@@ -56,7 +56,6 @@ class Rollout:
 
     @property
     def steps(self) -> int:
-        """Number of valid steps."""
         return int(self.valid.sum())
 
     def flat(self, grid: Array) -> Array:

@@ -54,7 +54,6 @@ class Slice(NamedTuple):
 
 
 def states(part: Slice) -> Tensor:
-    """The observations of a slice, gathered."""
     return as_tensor(part.obs, part.action.device)
 
 
@@ -67,8 +66,6 @@ class LineSearch(NamedTuple):
 
 
 class StepReport(NamedTuple):
-    """The result of one trust-region step."""
-
     kl: float
     entropy: float
     accepted: bool
@@ -86,8 +83,6 @@ def unflatten(flat: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
 
 
 class Solution(NamedTuple):
-    """The result of conjugate gradients."""
-
     x: Tensor  # [parameters]
     residual: Tensor  # b − A x; A x is b minus this, without another product
 

@@ -159,9 +159,7 @@ def _advantages(
     bonus: FloatArray, reward: Array | None, eta: float, advantages: Advantages | None
 ) -> Answer:
     if advantages is None:
-        return Answer(
-            None, float("nan"), "not checked: pass `advantages`, a function of your trainer"
-        )
+        return Answer(None, float("nan"), "not checked: pass a function as `advantages`")
     if not bonus.any():
         return Answer(None, float("nan"), "not checked: all bonuses are 0")
     earned = np.zeros(len(bonus)) if reward is None else np.asarray(reward, np.float64)

@@ -26,14 +26,7 @@ from emi.errors import UserError
 from emi.intrinsic.actions import ActionVectors
 from emi.intrinsic.contract import IntrinsicReward
 from emi.intrinsic.descent import Descent
-from emi.intrinsic.gradients.ex2 import (
-    Discriminator,
-    Step,
-    backward,
-    compare,
-    encode,
-    layer_shapes,
-)
+from emi.intrinsic.gradients.ex2 import Discriminator, Step, backward, compare, encode, layer_shapes
 from emi.intrinsic.pool import Pool
 from emi.nets import Conv, Pixels, convolutions, newest_entries
 from emi.settings import NotNegativeFloat, PositiveFloat, PositiveInt

@@ -32,7 +32,6 @@ class NormalizeObservation(IntrinsicReward):
         self.observed = RunningMoments(box.shape)
 
     def _normalized(self, batch: Transitions) -> Transitions:
-        """The batch with normalised observations."""
         moments: Moments | RunningMoments = self.observed
         if self.observed.count == 0:
             moments = Moments.of(self._rows(batch.obs))
