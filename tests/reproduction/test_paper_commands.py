@@ -209,10 +209,15 @@ def test_bad_input_is_one_sentence(
 @pytest.mark.parametrize(
     ("file", "content", "sentence"),
     [
-        ("seed1.csv.gz", gzip.compress(b"i\n" * 99)[:-9], "emi/seed1 cannot be read as a run"),
-        ("seed1.csv.gz", gzip.compress(b""), "emi/seed1 cannot be read as a run"),
+        (
+            "seed1.csv.gz",
+            gzip.compress(b"i\n" * 99, mtime=0)[:-9],
+            "emi/seed1 cannot be read as a run",
+        ),
+        ("seed1.csv.gz", gzip.compress(b"", mtime=0), "emi/seed1 cannot be read as a run"),
         ("../../runs.json", b"{", "runs.json is damaged"),
     ],
+    ids=["cut", "empty", "metadata"],
 )
 def test_a_damaged_run_is_named_and_the_rest_is_drawn(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], file: str, content: bytes, sentence: str

@@ -82,7 +82,7 @@ class IntrinsicRewardCallback(BaseCallback):
     adds at a time-out, γ·V of the last observation, is kept: it is not a reward.
 
     Logs `intrinsic/bonus_mean`, `intrinsic/bonus_std`, `intrinsic/eta`, `intrinsic/share`
-    (Σ|η·bonus| / (Σ|η·bonus| + Σ|r|), where r is the environment's reward as the policy sees it)
+    (Σ|η·bonus| / (Σ|η·bonus| + Σ|r|), r the environment's reward after VecNormalize)
     and the scalars of the method.
     """
 
