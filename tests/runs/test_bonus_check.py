@@ -34,10 +34,8 @@ def test_the_bonus_of_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
         ]
         assert {p: p.read_bytes() for p in (tmp_path / method).rglob("*") if p.is_file()} == files
     # EX2 pays nothing until its replay holds 10,000 states.
-    asked = (
-        "✗ share       nothing is paid for any of these: does it need more of them before it pays?"
-    )
-    assert asked in said
+    asked = "all bonuses are 0: does the method need more transitions before it gives a bonus?"
+    assert f"✗ share       {asked}" in said
 
 
 def test_a_run_without_a_bonus_is_refused(
