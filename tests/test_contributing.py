@@ -115,9 +115,8 @@ class LineVectorEnv(SyncVectorEnv):
         super().__init__([make] * num_envs, autoreset_mode=AutoresetMode.SAME_STEP)
 '''
 ENVIRONMENT_ENTRY = '    "Line": Environment("walk to the far end", "line:Line", 50),\n'
-ENVIRONMENT_PRESET = """    elif env == "Line":
-        own = _VECTORS
-        config = dataclasses.replace(config, steps=1_000, steps_per_iteration=500)
+ENVIRONMENT_PRESET = """\
+    "Line": _Preset(_VECTORS, _ETA, {"steps": 1_000, "steps_per_iteration": 500}),
 """
 ADAPTER = '''
 """A bonus for a list of episodes. An adapter of the test suite."""
@@ -236,7 +235,7 @@ def test_a_method_is_its_file_and_one_entry(copy: Copy) -> None:
 def test_an_environment_is_its_file_one_entry_and_a_preset(copy: Copy) -> None:
     copy.write("src/emi/envs/line.py", ENVIRONMENT)
     copy.insert("src/emi/envs/table.py", '    "BoxImage": Environment(', ENVIRONMENT_ENTRY)
-    copy.insert("src/emi/training/presets.py", '    elif env == "BoxImage":', ENVIRONMENT_PRESET)
+    copy.insert("src/emi/training/presets.py", '    "BoxImage": _Preset(', ENVIRONMENT_PRESET)
     assert_listed("environment", copy.touched)
 
     assert "Line  " in copy.python("-m", "emi", "envs")

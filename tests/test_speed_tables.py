@@ -1,4 +1,4 @@
-"""Tables of the docs that a benchmark printed are what it printed."""
+"""Tables in the docs that come from a benchmark are equal to its output in results/speed."""
 
 import re
 from pathlib import Path
@@ -25,7 +25,7 @@ TABLE = re.compile(r"^\|.*\n\| ---.*\n(?:\|.*\n)+", re.M)
         ("cost.md", ("environment_cost.txt", "environment_cost.txt")),
     ],
 )
-def test_a_table_is_the_one_that_was_printed(page: str, printed: tuple[str, ...]) -> None:
+def test_a_table_equals_the_output_of_its_benchmark(page: str, printed: tuple[str, ...]) -> None:
     tables = TABLE.findall((ROOT / "docs" / page).read_text(encoding="utf-8"))
     for table, name in zip(tables, printed, strict=False):
         assert table in (ROOT / "results/speed" / name).read_text(encoding="utf-8")

@@ -1,7 +1,7 @@
-"""Exploration with Mutual Information: intrinsic rewards for agents that get no reward.
+"""Exploration with Mutual Information: intrinsic rewards for sparse-reward tasks.
 
-The public names are written once, in `__init__.pyi`, where type checkers read them. They are
-imported when they are first used: PyTorch takes seconds, and `emi --help` must not wait for it.
+The public names are listed once, in `__init__.pyi`, where type checkers read them. Each is imported
+when it is first used: PyTorch takes seconds to import, and `emi --help` must not wait for it.
 """
 
 import ast
@@ -30,4 +30,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return [*globals(), *__all__]
+    return [*__all__, "__all__", "__version__"]

@@ -40,10 +40,7 @@ class Stacks:
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows `pool[index]`, gathered when they are read, so that images are stored once.
-
-    Indexing, `np.asarray` and `torch.as_tensor` gather in one call.
-    """
+    """Rows `pool[index]`, gathered when they are read, so that images are stored once."""
 
     pool: Array | Stacks  # [rows, ...]
     index: IntArray  # [n]

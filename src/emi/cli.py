@@ -1,37 +1,60 @@
-"""The words users type: one thin function per sub-command.
+"""The command line: one thin function per sub-command.
 
-Exit codes: 0 done; 1 the run failed; 2 bad input, nothing written; 128 + n stopped by signal n
-after a checkpoint. Heavy modules are imported where they are used: `emi --help` must not wait
-for PyTorch.
+Exit codes: 0 success; 1 the work failed; 2 wrong input, nothing was written; 128 + n stopped by
+signal n after a checkpoint. Heavy modules are imported inside the functions: `emi --help` must not
+wait for PyTorch.
 """
 
 import argparse
-import difflib
+import contextlib
 import errno
 import io
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from emi.errors import BAD_INPUT, FAILED, UserError
+from emi import __version__
+from emi.errors import BAD_INPUT, FAILED, UserError, did_you_mean
 
 if TYPE_CHECKING:
-    from emi.runs.run import Outcome
     from emi.training.config import TrainConfig
 
-# What a path that was typed can be, wherever it is used. A file that is not there is not among
-# them: commands ask for theirs, and one of ours that is missing is a bug.
-_OF_PATHS = (PermissionError, NotADirectoryError, IsADirectoryError, FileExistsError)
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
+# What the user can fix about a path or a disk. A missing file is not among them: commands check
+# the paths they are given, and a missing file of ours is a bug.
+_PATH_ERRORS = (errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EISDIR, errno.EEXIST)
+_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
+
+
+def _whole(text: str) -> int:
+    """A whole number as people write it: 5000000, 5_000_000, 5e6."""
+    for read in (int, float):
+        with contextlib.suppress(ValueError, OverflowError):
+            if read(text) == int(read(text)):
+                return int(read(text))
+    raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
+
+
+# By what stands for the value in the help; everything else is text.
+_TYPES: dict[str, Callable[[str], Any]] = {"N": _whole, "X": float, "DIR": Path, "FILE": Path}
 
 
 class _Parser(argparse.ArgumentParser):
-    """argparse that complains in one sentence: `error` is the hook it has for that."""
+    """An argument parser that reports an error in one sentence."""
 
     def error(self, message: str) -> NoReturn:
         raise UserError(f"{message}: see '{self.prog} --help'")
+
+    def value(
+        self, name: str, metavar: str, help: str, default: Any = None, nargs: str | None = None
+    ) -> None:
+        """Add an argument or an option with a value, of the type that `metavar` stands for."""
+        kind = _TYPES.get(metavar, str)
+        self.add_argument(name, metavar=metavar, help=help, default=default, nargs=nargs, type=kind)
+
+    def flag(self, name: str, help: str) -> None:
+        self.add_argument(name, action="store_true", help=help)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -39,14 +62,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal without ✓ gets a ? and no traceback
+            stream.reconfigure(errors="replace")  # a terminal without ✓ shows ? instead
+    if "" not in sys.path:
+        # Modules of the user in the current directory; last, so that they hide no installed one.
+        sys.path.append("")
     code = 0
     try:
         code = _run(words)
         sys.stdout.flush()
         return code
     except BrokenPipeError:
-        # The reader has left (`emi envs | head`); Python would complain once more at exit.
+        # The reader has closed the pipe (`emi envs | head`); Python would report it again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return code
     except KeyboardInterrupt:
@@ -54,19 +80,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         if os.environ.get("EMI_TRACEBACK"):
             raise
-        if isinstance(error, UserError):
-            return _complain(str(error), error.exit_code)
-        if isinstance(error, _OF_PATHS) and error.filename is not None:
-            reason = f"{error.filename}: {(error.strerror or 'cannot be used').lower()}"
-            return _complain(f"{reason}: fix that or choose another place", BAD_INPUT)
-        if isinstance(error, OSError) and error.errno in _NO_ROOM:
-            reason = f"cannot write: {os.strerror(error.errno).lower()}"
-            return _complain(f"{reason}: fix that and run this again", FAILED)
-        return _complain(
-            f"this is a bug in emi: {type(error).__name__}: {error}"
-            " (set EMI_TRACEBACK=1 to see where)",
-            FAILED,
-        )
+        return _complain(*_explain(error))
+
+
+def _explain(error: Exception) -> tuple[str, int]:
+    """One sentence about an error, and the exit code."""
+    match error:
+        case UserError():
+            return str(error), error.exit_code
+        case OSError(errno=code, filename=path) if code in _PATH_ERRORS and path is not None:
+            reason = os.strerror(code).lower()
+            return f"{path}: {reason}: fix that or choose another path", BAD_INPUT
+        case OSError(errno=code) if code in _DISK_ERRORS:
+            return f"cannot write: {os.strerror(code).lower()}: fix that and run this again", FAILED
+    return (
+        f"this is a bug in emi, or in your own method or environment: {type(error).__name__}: "
+        f"{error} (set EMI_TRACEBACK=1 to see where)"
+    ), FAILED
 
 
 def _complain(sentence: str, code: int) -> int:
@@ -80,147 +110,128 @@ def _run(words: list[str]) -> int:
         parser.print_help()
         return 0
     if not words[0].startswith("-") and words[0] not in commands:
-        raise UserError(f"unknown command {words[0]!r}{_suggest(words[0], list(commands))}")
+        hint = did_you_mean(words[0], commands, ": see 'emi --help'")
+        raise UserError(f"unknown command {words[0]!r}{hint}")
     try:
         args, unknown = parser.parse_known_args(words)
-    except SystemExit as done:  # --help and --version have printed and want to leave
+    except SystemExit as done:  # --help or --version, which has been printed
         return int(done.code or 0)
     if unknown:
-        word = next((w for w in unknown if w.startswith("-")), None)
-        if word is None:
-            raise UserError(f"unexpected word {unknown[0]!r}: see 'emi {words[0]} --help'")
-        flags = _flags(commands[args.command] if args.command else parser)
-        raise UserError(f"unknown option {word!r}{_suggest(word.partition('=')[0], flags)}")
+        option = next((word for word in unknown if word.startswith("-")), None)
+        if option is None:
+            raise UserError(f"unexpected argument {unknown[0]!r}: see 'emi {words[0]} --help'")
+        actions = (commands[args.command] if args.command else parser)._actions
+        known = [flag for action in actions for flag in action.option_strings]
+        hint = did_you_mean(option.partition("=")[0], known, ": see 'emi --help'")
+        raise UserError(f"unknown option {option!r}{hint}")
     if args.command is None:
-        raise UserError("which command? see 'emi --help'")
+        raise UserError("name a command: see 'emi --help'")
     args.typed = ["emi", *words]
     handler: Callable[[argparse.Namespace], int] = args.handler
     return handler(args)
 
 
-def _flags(parser: argparse.ArgumentParser) -> list[str]:
-    return [flag for action in parser._actions for flag in action.option_strings]
-
-
-def _suggest(word: str, known: Sequence[str]) -> str:
-    close = difflib.get_close_matches(word, known, n=1)
-    return f": did you mean {close[0]!r}?" if close else ": see 'emi --help'"
-
-
-def _parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
+def _parsers() -> tuple[_Parser, Mapping[str, _Parser]]:
+    """Return the parser of `emi` and those of its commands."""
     parser = _Parser(
         prog="emi",
-        description="Exploration with mutual information: train, stop, resume, look.",
+        description="Exploration with mutual information: train agents and compare methods.",
         allow_abbrev=False,
     )
-    parser.add_argument("--version", action="version", version=f"emi {_version()}")
-    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND")
-    commands: dict[str, argparse.ArgumentParser] = {}
+    parser.add_argument("--version", action="version", version=f"emi {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
 
-    def command(
-        name: str, help: str, handler: Callable[[argparse.Namespace], int]
-    ) -> argparse.ArgumentParser:
-        made = subparsers.add_parser(name, help=help, description=help, allow_abbrev=False)
+    def command(name: str, help: str, handler: Callable[[argparse.Namespace], int]) -> _Parser:
+        made = commands.add_parser(name, help=help, description=help, allow_abbrev=False)
         made.set_defaults(handler=handler)
-        commands[name] = made
         return made
 
     train = command("train", "train an agent; the paper's settings are the defaults", _train)
-    train.add_argument("env", metavar="ENV", nargs="?", help="environment, one of 'emi envs'")
-    train.add_argument(
-        "--method",
-        metavar="NAME",
-        help="one of 'emi methods', or your own as package.module:Class (default: emi)",
+    train.value(
+        "env", "ENV", "one of 'emi envs', or your own as gym:package.module:MyEnv-v0", nargs="?"
     )
-    train.add_argument(
-        "--config", type=Path, metavar="FILE", help="JSON of settings, as --print-config shows them"
-    )
-    train.add_argument("--seed", type=_whole, metavar="N", help="default: 0")
-    train.add_argument("--out", type=Path, metavar="DIR", help="default: runs/ENV-METHOD-seedN")
-    train.add_argument("--threads", type=_whole, metavar="N", help="default: all cores")
-    train.add_argument("--device", help="cpu or cuda (default: cpu)")
+    own = "one of 'emi methods', or your own as package.module:Class (default: emi)"
+    train.value("--method", "NAME", own)
+    given = "settings in JSON, all or some, as --print-config prints them; options override them"
+    train.value("--config", "FILE", given)
+    train.value("--seed", "N", "default: 0")
+    train.value("--out", "DIR", "default: runs/ENV-METHOD-seedN")
+    train.value("--threads", "N", "default: all cores")
+    train.value("--device", "DEVICE", "cpu or cuda (default: cpu)")
     _add_settings(train)
-    train.add_argument("--resume", action="store_true", help="resume if this run was begun")
-    train.add_argument("--print-config", action="store_true", help="print the config and stop")
+    train.flag("--resume", "resume the run if it has begun")
+    train.flag("--print-config", "print the config and exit")
 
     resume = command("resume", "resume a run that was stopped", _resume)
-    resume.add_argument("dir", type=Path, metavar="DIR")
+    resume.value("dir", "DIR", "directory of the run")
 
     watch = command("watch", "make a video of one episode of a trained agent", _watch)
-    watch.add_argument("dir", type=Path, metavar="DIR")
-    watch.add_argument("--out", type=Path, metavar="FILE", help=".mp4 or .gif; DIR/watch.mp4")
-    watch.add_argument("--seed", type=_whole, default=0, metavar="N", help="of the episode")
-    watch.add_argument("--deterministic", action="store_true", help="most likely actions only")
+    watch.value("dir", "DIR", "directory of the run")
+    watch.value("--out", "FILE", ".mp4 or .gif (default: DIR/watch.mp4)")
+    watch.value("--seed", "N", "seed of the episode (default: 0)", 0)
+    watch.flag("--deterministic", "take the most likely action in every step")
 
-    sweep = command("sweep", "environments x methods x seeds, skipping what is done", _sweep)
-    sweep.add_argument("envs", metavar="ENV", nargs="+")
-    sweep.add_argument("--methods", default="emi", metavar="A,B", help="default: emi")
-    sweep.add_argument("--seeds", default="0-4", metavar="0-4,7", help="default: 0-4")
-    sweep.add_argument("--jobs", type=_whole, metavar="N", help="runs at a time (default: cores)")
-    sweep.add_argument(
-        "--threads", type=_whole, default=1, metavar="N", help="per run (default: 1)"
-    )
-    sweep.add_argument("--out", type=Path, default=Path("runs/sweep"), metavar="DIR")
-    sweep.add_argument(
-        "--engine", default="local", help="local: this machine (default); ray: a Ray cluster"
-    )
-    sweep.add_argument(
-        "--address", metavar="HOST:PORT", help="of the Ray cluster; default: Ray on this machine"
-    )
-    sweep.add_argument("--dry-run", action="store_true", help="print the commands and stop")
-    sweep.add_argument(
-        "--slurm", type=Path, metavar="FILE", help="write a Slurm job-array script and stop"
-    )
+    sweep = command("sweep", "train environments x methods x seeds; complete runs are kept", _sweep)
+    sweep.value("envs", "ENV", "environments, as in 'emi train'", nargs="+")
+    sweep.value("--methods", "A,B", "methods, as in 'emi train' (default: emi)", "emi")
+    sweep.value("--seeds", "0-4,7", "default: 0-4", "0-4")
+    _add_engine(sweep)
+    sweep.value("--out", "DIR", "default: runs/sweep", Path("runs/sweep"))
+    sweep.flag("--dry-run", "print the commands and exit")
+    sweep.value("--slurm", "FILE", "write a Slurm job-array script and exit")
     _add_settings(sweep)
 
     report = command("report", "one HTML page of runs: curves, tests, embeddings", _report)
-    report.add_argument("dirs", type=Path, metavar="DIR", nargs="+", help="runs or folders of runs")
-    report.add_argument("--out", type=Path, default=Path("report.html"), metavar="FILE")
+    report.value("dirs", "DIR", "runs or folders of runs", nargs="+")
+    report.value("--out", "FILE", "default: report.html", Path("report.html"))
+    report.value("--figures", "DIR", "write PNG figures and a table instead")
 
     doctor = command("doctor", "check the installation and say what is missing", _doctor)
-    doctor.add_argument(
-        "--bonus", type=Path, metavar="DIR", help="check the bonus of the run in DIR instead"
-    )
-    paper = command("paper", "the tables and figures of the paper", _paper)
-    _add_paper_words(paper)
+    doctor.value("--bonus", "DIR", "check the bonus of the run in DIR instead")
+    _add_paper_commands(command("paper", "reproduce the tables and figures of the paper", _paper))
     command("envs", "list the environments", _envs)
     command("methods", "list the exploration methods", _methods)
-    return parser, commands
+    return parser, commands.choices
 
 
-def _add_paper_words(paper: argparse.ArgumentParser) -> None:
-    words = paper.add_subparsers(dest="word", metavar="WORD")
-    paper.set_defaults(word="list", results=Path("results"))  # `emi paper` alone
+def _add_paper_commands(paper: _Parser) -> None:
+    commands = paper.add_subparsers(dest="action", metavar="ACTION")
+    paper.set_defaults(action="list", results=Path("results"))  # `emi paper` alone
 
-    def word(name: str, help: str, names: str | None = None) -> argparse.ArgumentParser:
-        made = words.add_parser(name, help=help, description=help, allow_abbrev=False)
+    def action(name: str, help: str, names: str | None = None) -> _Parser:
+        made = commands.add_parser(name, help=help, description=help, allow_abbrev=False)
         if names is not None:
-            made.add_argument("names", metavar="NAME", nargs=names, help="of 'emi paper list'")
-        made.add_argument(
-            "--results", type=Path, default=Path("results"), metavar="DIR", help="default: results"
-        )
+            made.value("names", "NAME", "a table or figure, see 'emi paper list'", nargs=names)
+        made.value("--results", "DIR", "default: results", Path("results"))
         return made
 
-    word("list", "every table and figure, its question, and how much of it is there")
-    run = word("run", "train what a table or figure is made of", "+")
-    run.add_argument("--out", type=Path, metavar="DIR", help="default: runs/paper[_SCALE]")
-    run.add_argument("--scale", type=float, default=1.0, metavar="X", help="share of the steps")
-    run.add_argument("--seeds", metavar="0-4,7", help="of the grid's (default: all)")
-    run.add_argument("--missing", action="store_true", help="only what is not in --results")
-    run.add_argument("--jobs", type=_whole, metavar="N", help="runs at a time (default: cores)")
-    run.add_argument("--threads", type=_whole, default=1, metavar="N", help="per run (default: 1)")
-    run.add_argument("--engine", default="local", help="local or ray (default: local)")
-    run.add_argument("--address", help="of a Ray cluster")
-    collect = word("collect", "copy finished runs into results", "*")
-    collect.add_argument(
-        "--runs", type=Path, default=Path("runs/paper"), metavar="DIR", help="default: runs/paper"
+    action("list", "list tables and figures, their questions, and how many runs are available")
+    run = action("run", "train the runs of a table or figure", "+")
+    run.value("--out", "DIR", "default: runs/paper[_SCALE]")
+    run.value("--scale", "X", "share of the steps", 1.0)
+    run.value("--seeds", "0-4,7", "only these seeds (default: all that the table or figure needs)")
+    run.flag("--missing", "only runs that are not in --results")
+    _add_engine(run)
+    collect = action("collect", "copy finished runs into results", "*")
+    collect.value("--runs", "DIR", "default: runs/paper", Path("runs/paper"))
+    draw = action(
+        "draw",
+        "draw tables and figures from the runs in results, and list missing runs (default: all)",
+        "*",
     )
-    draw = word("draw", "draw what is there and say what is missing (default: all)", "*")
-    draw.add_argument("--out", type=Path, metavar="DIR", help="default: RESULTS/figures")
+    draw.value("--out", "DIR", "default: RESULTS/figures")
 
 
-def _add_settings(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--steps", type=_whole, metavar="N", help="environment steps in all")
+def _add_engine(parser: _Parser) -> None:
+    parser.value("--jobs", "N", "runs at a time (default: cores)")
+    parser.value("--threads", "N", "per run (default: 1)", 1)
+    engines = "local: this machine (default); ray: a Ray cluster"
+    parser.value("--engine", "ENGINE", engines, "local")
+    parser.value("--address", "HOST:PORT", "of the Ray cluster (default: Ray on this machine)")
+
+
+def _add_settings(parser: _Parser) -> None:
+    parser.value("--steps", "N", "total environment steps")
     parser.add_argument(
         "--set",
         dest="settings",
@@ -228,98 +239,51 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
         action="extend",
         default=[],
         metavar="KEY=VALUE",
-        help="change settings; the keys are those of --print-config",
+        help="change settings; 'emi train ENV --print-config' prints the keys",
     )
-
-
-def _whole(text: str) -> int:
-    """A whole number as people write it: 5000000, 5_000_000, 5e6."""
-    try:
-        return int(text)
-    except ValueError:
-        pass
-    try:
-        number = float(text)
-        if number == int(number):
-            return int(number)
-    except (ValueError, OverflowError):
-        pass
-    raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
-
-
-def _version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("emi-rl")
-    except PackageNotFoundError:
-        return "(not installed)"
 
 
 def _train(args: argparse.Namespace) -> int:
     from emi.runs.run_directory import RunDirectory, config_bytes, default_path
+    from emi.training.config import read_settings
     from emi.training.presets import resolve
 
-    stored = _read_settings(args.config) if args.config is not None else {}
-    for name in ("env", "method"):
-        given, in_file = getattr(args, name), stored.pop(name, None)
-        if None not in (given, in_file) and given != in_file:
-            raise UserError(f"{args.config} is of the {name} {in_file!r}, not {given!r}")
-        setattr(args, name, given or in_file)
-    if args.env is None:
-        raise UserError("which environment? see 'emi envs'")
-    options = {
-        key: getattr(args, key)
-        for key in ("steps", "seed", "threads", "device")
-        if getattr(args, key) is not None
-    }
-    config = resolve(args.env, args.method or "emi", {**stored, **options}, args.settings)
+    settings = {} if args.config is None else read_settings(args.config)
+    env = args.env or settings.get("env")
+    method = args.method or settings.get("method") or "emi"
+    if env is None:
+        raise UserError("name an environment: see 'emi envs'")
+    for key in ("steps", "seed", "threads", "device"):
+        if getattr(args, key) is not None:
+            settings[key] = getattr(args, key)
+    config = resolve(env, method, settings, args.settings)
     if args.print_config:
         print(config_bytes(config).decode(), end="")
         return 0
     out = args.out or default_path(config)
-    resume = args.resume and RunDirectory(out).config.exists()
-    return _finish(_run_in(config, out, resume, args.typed))
-
-
-def _read_settings(path: Path) -> dict[str, Any]:
-    """The settings in a JSON file: a whole config, or a part of one."""
-    import json
-
-    try:
-        settings = json.loads(path.read_bytes())
-    except FileNotFoundError:
-        raise UserError(f"there is no {path}: give --config a JSON file of settings") from None
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{path} is not JSON: {error}") from None
-    if not isinstance(settings, dict):
-        raise UserError(f"{path} must hold a JSON object of settings")
-    return settings
+    return _train_in(out, config, args.typed, args.resume and RunDirectory(out).config.exists())
 
 
 def _resume(args: argparse.Namespace) -> int:
     from emi.runs.run_directory import RunDirectory, read_config
 
-    config = read_config(RunDirectory(args.dir))
-    return _finish(_run_in(config, args.dir, True, args.typed))
+    config = read_config(RunDirectory(args.dir).config)
+    return _train_in(args.dir, config, args.typed, resume=True)
 
 
-def _run_in(config: "TrainConfig", out: Path, resume: bool, typed: list[str]) -> "Outcome":
+def _train_in(out: Path, config: "TrainConfig", typed: list[str], resume: bool) -> int:
     from emi.runs.progress import choose_progress
     from emi.runs.run import run
 
-    return run(config, out, resume=resume, progress=choose_progress(), command=typed)
-
-
-def _finish(outcome: "Outcome") -> int:
-    if outcome.complete:
-        print(f"complete: {outcome.iterations} iterations in {outcome.directory.path}")
+    result = run(config, out, resume=resume, progress=choose_progress(), command=typed)
+    if result.complete:
+        print(f"complete: {result.iterations} iterations in {result.directory.path}")
         return 0
-    assert outcome.stopped_by is not None, "a run ends complete or by a signal"
+    assert result.stopped_by is not None, "a run ends complete or by a signal"
     return _complain(
-        f"stopped at iteration {outcome.iteration} of {outcome.iterations}:"
-        f" resume with: {outcome.directory.resume_command}",
-        128 + outcome.stopped_by,
+        f"stopped at iteration {result.iteration} of {result.iterations}:"
+        f" resume with: {result.directory.resume_command}",
+        128 + result.stopped_by,
     )
 
 
@@ -333,16 +297,9 @@ def _watch(args: argparse.Namespace) -> int:
 
 
 def _sweep(args: argparse.Namespace) -> int:
-    from emi.sweeps.sweep import (
-        check_engine,
-        dry_run,
-        parse_seeds,
-        plan,
-        sweep,
-        write_job_array,
-    )
+    from emi.sweeps.sweep import check_engine, dry_run, parse_seeds, plan, sweep, write_job_array
 
-    check_engine(args.engine, args.address)  # also where --dry-run or --slurm start nothing
+    check_engine(args.engine, args.address)  # also with --dry-run and --slurm, which start none
     cells = plan(
         args.out,
         args.envs,
@@ -360,12 +317,18 @@ def _sweep(args: argparse.Namespace) -> int:
 
 def _report(args: argparse.Namespace) -> int:
     try:
+        from emi.report.figures import write_figures
         from emi.report.page.html import write_page
+        from emi.reproduction.paper_values import PAPER
     except ModuleNotFoundError as error:
         raise UserError(
             f"emi report needs {error.name}: install it with pip install 'emi-rl[report]'"
         ) from None
-    out = write_page(args.dirs, args.out)
+    if args.figures is not None:
+        for path in write_figures(args.dirs, args.figures, PAPER):
+            print(path)
+        return 0
+    out = write_page(args.dirs, args.out, PAPER)
     print(f"{out}: {out.stat().st_size / 1e6:.1f} MB, open it in a browser")
     return 0
 
@@ -390,27 +353,25 @@ def _paper(args: argparse.Namespace) -> int:
         raise UserError(
             f"emi paper needs {error.name}: install it with pip install 'emi-rl[all]'"
         ) from None
-    try:
-        if args.word == "list":
-            return commands.list_all(args.results)
-        if args.word == "collect":
-            return commands.collect(args.names, args.runs, args.results)
-        if args.word == "draw":
-            return commands.draw(args.names, args.results, args.out or args.results / "figures")
-        budget = Budget(
-            jobs=args.jobs,
-            threads=args.threads,
-            engine=args.engine,
-            address=args.address,
-            scale=args.scale,
-            seeds=None if args.seeds is None else tuple(parse_seeds(args.seeds)),
-        )
-        out = args.out or commands.default_runs(args.scale)
-        return commands.run(
-            args.names, out, budget, args.results, words=args.typed, missing=args.missing
-        )
-    except ValueError as error:
-        raise UserError(str(error)) from None
+    if args.action == "list":
+        return commands.list_experiments(args.results)
+    if args.action == "collect":
+        return commands.collect_results(args.names, args.runs, args.results)
+    if args.action == "draw":
+        out = args.out or args.results / "figures"
+        return commands.draw_experiments(args.names, args.results, out)
+    budget = Budget(
+        jobs=args.jobs,
+        threads=args.threads,
+        engine=args.engine,
+        address=args.address,
+        scale=args.scale,
+        seeds=None if args.seeds is None else tuple(parse_seeds(args.seeds)),
+    )
+    out = args.out or commands.default_runs(args.scale)
+    return commands.run_experiments(
+        args.names, out, budget, args.results, command=args.typed, missing=args.missing
+    )
 
 
 def _envs(args: argparse.Namespace) -> int:
@@ -425,8 +386,8 @@ def _methods(args: argparse.Namespace) -> int:
     return _list({name: f"{entry.title}: {entry.about}" for name, entry in METHODS.items()})
 
 
-def _list(names: dict[str, str]) -> int:
-    width = max(map(len, names))
-    for name, description in names.items():
-        print(f"{name:<{width}}  {description}")
+def _list(entries: dict[str, str]) -> int:
+    width = max(map(len, entries))
+    for name, about in entries.items():
+        print(f"{name:<{width}}  {about}")
     return 0

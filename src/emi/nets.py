@@ -66,9 +66,8 @@ def mlp(
 class Pixels(nn.Module):
     """uint8 images [n, H, W], [n, C, H, W] or [n, H, W, C] to floats [n, C, H, W] in [−1, 1].
 
-    The channel axis is the shorter of the first and the last. With `newest_frame`, only the last
-    frame of a stack is kept: three channels if their number is a multiple of three (colour), else
-    one.
+    The channel axis is the shorter of the first and the last. `newest_frame` keeps only the last
+    frame of a stack: three channels if their number is divisible by three (colour), else one.
     """
 
     def __init__(self, shape: Sequence[int], *, newest_frame: bool = False) -> None:
@@ -89,7 +88,7 @@ class Pixels(nn.Module):
         return obs[:, -self.channels :]
 
     def forward(self, obs: Tensor) -> Tensor:
-        # In the memory layout of the convolutions' weights; benchmarks/image_update.py measures it.
+        # The memory layout of the convolutions' weights: see benchmarks/image_update.py.
         floats = self.frames(obs).to(torch.float32, memory_format=torch.channels_last)
         return floats.mul_(2 / 255).sub_(1)
 
@@ -102,7 +101,7 @@ class Flat(nn.Module):
 
 
 def newest_entries(space: gymnasium.Space) -> tuple[Pixels | Flat, tuple[int, ...]]:
-    """A module that reads the newest frame of images [C, H, W], or vectors [D]; and that shape."""
+    """A module from observations to newest frames [C, H, W] or vectors [D]; also this shape."""
     box = require_box(space)
     if is_image(box):
         pixels = Pixels(box.shape, newest_frame=True)
@@ -174,10 +173,7 @@ def trunk(
     *,
     newest_frame: bool = False,
 ) -> tuple[nn.Sequential, int]:
-    """Convolutions for images, hidden layers for vectors; also returns the width.
-
-    Without hidden layers the features are the entries of the vector.
-    """
+    """Convolutions for images, hidden layers (or none) for vectors; also returns the width."""
     box = require_box(space)
     if is_image(box):
         return conv_trunk(Pixels(box.shape, newest_frame=newest_frame), generator)
@@ -187,7 +183,7 @@ def trunk(
 
 
 def reads_as_vectors(module: nn.Module, observation_space: gymnasium.Space) -> bool:
-    """Whether a module with our layers would read these images as vectors."""
+    """Whether a module built from these layers would read images of this space as vectors."""
     if not is_image(observation_space):
         return False
     flat, pixels = (
@@ -199,7 +195,7 @@ def reads_as_vectors(module: nn.Module, observation_space: gymnasium.Space) -> b
 def load_optimizer(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
     """Load a copy of `state`, with the memory layout of the parameters.
 
-    A checkpoint stores values, not strides, but the fused kernel walks through memory: with
+    A checkpoint stores values, not strides, but the fused kernel reads memory in order: with
     channels_last weights, it would combine a weight with the moment of another one.
     """
     optimizer.load_state_dict(copy.deepcopy(state))

@@ -476,7 +476,7 @@ def test_a_state_is_a_copy_and_counts_its_environments() -> None:
     for _ in range(2):
         envs.step(np.zeros(2, np.int64))
     assert column(method.learnt, "obs").max() < 50
-    with pytest.raises(ValueError, match="of 2 environments, this one has 4"):
+    with pytest.raises(ValueError, match="of 2 environments, the wrapper has 4"):
         wrapped(OracleVectorEnv(4, SAME), Recording()).load_state_dict(state)
     envs.load_state_dict(fresh)
     with pytest.raises(gymnasium.error.ResetNeeded, match="call reset"):

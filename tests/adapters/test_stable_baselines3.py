@@ -508,7 +508,7 @@ def test_files_that_are_not_of_this_method(tmp_path: Path) -> None:
 def test_off_policy_algorithms_are_rejected(kind: type[BaseAlgorithm]) -> None:
     actions = THREE if kind is DQN else Box(-1, 1, (1,), np.float32)
     model = kind("MlpPolicy", oracles(1, actions), buffer_size=10, device="cpu")
-    message = rf"supports PPO, A2C, .*; {kind.__name__}, which .* is not supported yet$"
+    message = rf"supports PPO, A2C, .*; {kind.__name__} is not an on-policy .* is not supported$"
     with pytest.raises(ValueError, match=message):
         model.learn(10, callback=IntrinsicRewardCallback(Recording(), 0.1))
 
@@ -563,7 +563,7 @@ def test_wrong_uses_raise_a_user_error() -> None:
         learn(IntrinsicRewardCallback(Recording(), -0.1))
     with pytest.raises(NotFiniteError, match="the intrinsic reward became NaN"):
         learn(IntrinsicRewardCallback(Recording(float("nan")), 0.1))
-    with pytest.raises(ValueError, match="in a list with EveryNTimesteps, not inside it"):
+    with pytest.raises(ValueError, match="do not nest it in EveryNTimesteps; pass both in a list"):
         learn(EveryNTimesteps(10, IntrinsicRewardCallback(Recording(), 0.1)))
     with pytest.raises(ValueError, match="make VecNormalize the outermost wrapper"):
         learn(
@@ -571,7 +571,9 @@ def test_wrong_uses_raise_a_user_error() -> None:
             VecFrameStack(VecNormalize(oracles(2)), 2),
         )
 
-    with pytest.raises(ValueError, match=r"two VecNormalize .*: set norm_obs=False in one"):
+    with pytest.raises(
+        ValueError, match=r"more than one VecNorm.*: set norm_obs=False in all but one"
+    ):
         learn(IntrinsicRewardCallback(Recording(), 0.1), VecNormalize(VecNormalize(oracles(2))))
 
     class Silent(DummyVecEnv):

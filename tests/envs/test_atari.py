@@ -1,6 +1,5 @@
-"""Atari games: what they show and pay, when they end, and that nothing but the actions decides."""
+"""Atari games: observations, rewards, ends, determinism and rendering."""
 
-import importlib
 import os
 import sys
 import warnings
@@ -15,29 +14,30 @@ from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.wrappers import TimeLimit
 
-from emi.envs import atari
-from emi.envs.atari import AtariEnv, AtariVectorEnv, make_atari, rom_of
+from emi.envs import atari, make_vec
+from emi.envs.atari import AtariEnv, AtariVectorEnv, rom_of
+from emi.errors import UserError
 
 # Loading a game takes a tenth of a second for each environment: tests share a few.
 
 
 @pytest.fixture(scope="module")
 def three_freeways() -> Iterator[AtariVectorEnv]:
-    env = make_atari("Freeway", num_envs=3, threads=2)
+    env = AtariVectorEnv("Freeway", num_envs=3, threads=2)
     yield env
     env.close()
 
 
 @pytest.fixture(scope="module")
 def two_runners() -> Iterator[AtariVectorEnv]:
-    """Standing still is soon fatal to a road runner: good for tests of ends."""
-    env = make_atari("atari:RoadRunner", num_envs=2, threads=2)
+    """Without actions a game of Road Runner is soon over, which tests of ends need."""
+    env = AtariVectorEnv("RoadRunner", num_envs=2, threads=2)
     yield env
     env.close()
 
 
 class Emulator:
-    """A game played frame by frame, without the help of the code under test."""
+    """A game played frame by frame, independent of the code under test."""
 
     def __init__(self, rom: str) -> None:
         self.game = ale_py.ALEInterface()
@@ -56,14 +56,14 @@ class Emulator:
 
 
 def shrunk(image: np.ndarray) -> np.ndarray:
-    """An image [height, width] as the means [52, 52] of the areas that its pixels share."""
+    """An image [height, width] downsampled to [52, 52] by area averaging."""
     down, across = (overlaps(size) for size in image.shape)
     result: np.ndarray = np.einsum("jx,ix->ij", across, np.einsum("iy,yx->ix", down, image / 1.0))
     return result
 
 
 def overlaps(size: int) -> np.ndarray:
-    """The share [52, size] that each of `size` pixels has in each of 52."""
+    """Weights [52, size] of the `size` input pixels in each of the 52 output pixels."""
     pixel, cell = np.arange(size), np.arange(52)[:, None] * (size / 52)
     end = np.minimum(pixel + 1, cell + size / 52)
     shares: np.ndarray = np.maximum(end - np.maximum(pixel, cell), 0) / (size / 52)
@@ -71,7 +71,7 @@ def overlaps(size: int) -> np.ndarray:
 
 
 def play(env: AtariVectorEnv, plan: np.ndarray, seed: int | None = None) -> np.ndarray:
-    """Observations [time + 1, env, 4, 52, 52] of a plan [time, env]."""
+    """Observations [time + 1, env, 4, 52, 52] of a plan of actions [time, env]."""
     first, _ = env.reset(seed=seed)
     return np.stack([first, *(env.step(actions)[0] for actions in plan)])
 
@@ -84,20 +84,20 @@ def test_spaces_and_start(three_freeways: AtariVectorEnv) -> None:
     obs, info = env.reset()
     assert env.observation_space.contains(obs)
     assert info == {}
-    assert not obs[:, :3].any()  # nothing has been seen yet
+    assert not obs[:, :3].any()  # there are no earlier frames yet
     assert np.ptp(obs[0, 3]) > 100
     np.testing.assert_array_equal(obs[1:], obs[:1].repeat(2, axis=0))
 
 
-def test_check_env_has_nothing_to_say() -> None:
+def test_check_env_finds_no_error() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         check_env(AtariEnv("Freeway"), skip_render_check=True)
 
 
-def test_frames_and_points_are_the_games() -> None:
-    """Four frames an action, the brighter of the last two, grey, shrunk at once, stacked."""
-    env, emulator = make_atari("atari:Asterix"), Emulator("asterix")
+def test_frames_and_points_are_those_of_the_game() -> None:
+    """Four frames per action; the maximum of the last two, grey, downsampled, stacked."""
+    env, emulator = AtariVectorEnv("Asterix"), Emulator("asterix")
     assert env.single_action_space == gymnasium.spaces.Discrete(9)
     before, _ = env.reset()
     screen = emulator.game.getScreenGrayscale()
@@ -114,7 +114,7 @@ def test_frames_and_points_are_the_games() -> None:
         assert (terminated.tolist(), truncated.tolist(), info) == ([False], [False], {})
         rewards.append(points)
         before = obs
-    assert rewards[:7] == [0, 0, 0, 0, 0, 50, 0]  # points as they are, not clipped to 1
+    assert rewards[:7] == [0, 0, 0, 0, 0, 50, 0]  # raw points, not clipped to 1
 
 
 def test_game_over_ends_one_environment(two_runners: AtariVectorEnv) -> None:
@@ -127,7 +127,7 @@ def test_game_over_ends_one_environment(two_runners: AtariVectorEnv) -> None:
     env._ages[0] = 4499
     obs, _, terminated, truncated, info = env.step(np.array([3, 2]))
     assert terminated.tolist() == [True, False]
-    assert truncated.tolist() == [False, False]  # a game that is over is not cut short too
+    assert truncated.tolist() == [False, False]  # terminated, hence not truncated
     assert info["_final_obs"].tolist() == [True, False]
     assert info["_final_info"].tolist() == [True, False]
     assert info["final_info"] == {}
@@ -138,7 +138,7 @@ def test_game_over_ends_one_environment(two_runners: AtariVectorEnv) -> None:
     assert env._ages.tolist() == [0, 68]
 
 
-def test_time_runs_out_after_4500_steps(three_freeways: AtariVectorEnv) -> None:
+def test_an_episode_is_truncated_after_4500_steps(three_freeways: AtariVectorEnv) -> None:
     env = three_freeways
     start, _ = env.reset()
     up = np.ones(3, dtype=np.int64)
@@ -150,14 +150,14 @@ def test_time_runs_out_after_4500_steps(three_freeways: AtariVectorEnv) -> None:
     assert truncated.tolist() == [False, True, False]
     assert info["_final_obs"].tolist() == [False, True, False]
     assert info["_final_info"].tolist() == [False, True, False]
-    # The neighbours have played the same and go on: so would have the one that ended.
+    # The others have played the same and continue; so would the one that ended.
     np.testing.assert_array_equal(info["final_obs"][1], obs[0])
     np.testing.assert_array_equal(obs[1], start[1])
     following, _, terminated, truncated, info = env.step(up)
     assert not terminated.any()
     assert truncated.tolist() == [True, False, False]
     np.testing.assert_array_equal(info["final_obs"][0], following[2])
-    np.testing.assert_array_equal(following[1, :3], start[1, 1:])  # the game goes on
+    np.testing.assert_array_equal(following[1, :3], start[1, 1:])  # the game continues
     assert env._ages.tolist() == [0, 1, 7]
 
 
@@ -177,9 +177,9 @@ def test_only_masked_environments_are_reset(three_freeways: AtariVectorEnv) -> N
             env.reset(options={"reset_mask": mask})
 
 
-def test_a_seed_wipes_out_the_past() -> None:
-    """Solaris starts otherwise after another episode, unless it is loaded again."""
-    env = make_atari("Solaris")
+def test_a_seed_removes_traces_of_earlier_episodes() -> None:
+    """Solaris starts differently after another episode, unless it is loaded again."""
+    env = AtariVectorEnv("Solaris")
     plan = np.random.default_rng(0).integers(18, size=(60, 1))
     first = play(env, plan)
     assert not np.array_equal(play(env, plan), first)
@@ -196,8 +196,8 @@ def test_a_seed_wipes_out_the_past() -> None:
     np.testing.assert_array_equal(pictures[0], pictures[1])
 
 
-def test_single_is_the_first_of_many(two_runners: AtariVectorEnv) -> None:
-    """Over an episode's end, in another number of threads, beside a neighbour that differs."""
+def test_a_single_environment_equals_the_first_of_a_vector(two_runners: AtariVectorEnv) -> None:
+    """Also across the end of an episode, with other threads and another second environment."""
     single = AtariEnv("RoadRunner", render_mode="rgb_array")
     emulator = Emulator("road_runner")
     plan = np.random.default_rng(2).integers(18, size=(200, 2))
@@ -225,7 +225,7 @@ def test_single_is_the_first_of_many(two_runners: AtariVectorEnv) -> None:
     single.close()
 
 
-def test_single_ends_in_time() -> None:
+def test_a_single_environment_ends_at_the_time_limit() -> None:
     env = TimeLimit(AtariEnv("Freeway"), 3)
     with pytest.raises(gymnasium.error.ResetNeeded, match="call reset"):
         env.step(0)
@@ -238,14 +238,14 @@ def test_single_ends_in_time() -> None:
         env.step(3)
 
 
-def test_picture_is_the_screen_in_colour(capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_frame_is_the_screen_in_colour(capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(ValueError, match="render_mode"):
         AtariEnv("Freeway", render_mode="human")
     env = AtariEnv("Freeway", render_mode="rgb_array")
     env.reset()
     picture = env.render()
     assert picture is not None
-    assert capfd.readouterr().err == ""  # ale-py likes to introduce itself
+    assert capfd.readouterr().err == ""  # ale-py prints its version by default
     assert picture.shape == (210, 160, 3)
     assert picture.dtype == np.uint8
     assert np.ptp(picture, axis=2).max() > 50  # not grey
@@ -258,7 +258,7 @@ def test_picture_is_the_screen_in_colour(capfd: pytest.CaptureFixture[str]) -> N
     assert env.metadata["render_fps"] == 15
 
 
-def test_returned_arrays_are_the_callers(three_freeways: AtariVectorEnv) -> None:
+def test_returned_arrays_are_copies(three_freeways: AtariVectorEnv) -> None:
     env = three_freeways
     up = np.ones(3, dtype=np.int64)
     first, _ = env.reset()
@@ -289,19 +289,21 @@ def test_wrong_actions_are_refused(
     three_freeways.reset()
     with pytest.raises(ValueError, match=message):
         three_freeways.step(np.array(actions))
-    three_freeways.step(np.array([0, 1, 2], dtype=np.uint8))  # ale-py would take no such type
+    three_freeways.step(np.array([0, 1, 2], dtype=np.uint8))  # ale-py itself refuses this type
 
 
-def test_reset_comes_first() -> None:
-    env = make_atari("Freeway", num_envs=1)
+def test_reset_is_required_first() -> None:
+    env = AtariVectorEnv("Freeway", num_envs=1)
     with pytest.raises(gymnasium.error.ResetNeeded, match="call reset"):
         env.step(np.array([0]))
     with pytest.raises(gymnasium.error.ResetNeeded, match="all environments"):
         env.reset(options={"reset_mask": np.array([False])})
 
 
-def test_other_vector_environments_still_say_nothing(three_freeways: AtariVectorEnv) -> None:
-    """Else the collector would trust a mode that nobody declared."""
+def test_other_vector_environments_still_declare_no_autoreset_mode(
+    three_freeways: AtariVectorEnv,
+) -> None:
+    """Otherwise a rollout would rely on a mode that was never declared."""
     assert three_freeways.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP
     assert "autoreset_mode" not in VectorEnv.metadata
 
@@ -309,9 +311,9 @@ def test_other_vector_environments_still_say_nothing(three_freeways: AtariVector
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs Linux to count threads")
 @pytest.mark.parametrize(("num_envs", "threads"), [(1, 2), (2, 1)])
 def test_threads_end_with_the_environment(num_envs: int, threads: int) -> None:
-    """Told by their ids: threads of other tests may end meanwhile."""
+    """Threads are compared by id, because threads of other tests may end meanwhile."""
     before = set(os.listdir("/proc/self/task"))
-    env = make_atari("Freeway", num_envs, threads)
+    env = AtariVectorEnv("Freeway", num_envs, threads)
     own = set(os.listdir("/proc/self/task")) - before
     assert len(own) == 1  # a game is played in one thread
     env.close()
@@ -319,7 +321,7 @@ def test_threads_end_with_the_environment(num_envs: int, threads: int) -> None:
     env.close()
 
 
-def test_names_are_gymnasiums() -> None:
+def test_names_are_those_of_gymnasium() -> None:
     assert {
         game: rom_of(game)
         for game in ("Freeway", "Frostbite", "Venture", "Gravitar", "Solaris", "MontezumaRevenge")
@@ -336,22 +338,25 @@ def test_names_are_gymnasiums() -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("atari:pong", "unknown Atari game 'pong': did you mean 'atari:Pong'?"),
-        ("atari:ROADRUNNER", "did you mean 'atari:RoadRunner'?"),
-        ("atari:MontezumasRevenge", "did you mean 'atari:MontezumaRevenge'?"),
-        ("atari:space_invaders", "did you mean 'atari:SpaceInvaders'?"),
-        ("atari:Xyzzyx", "unknown Atari game 'Xyzzyx' in ale-py."),
+        ("atari:pong", "unknown Atari game 'pong': did you mean 'Pong'?"),
+        ("atari:ROADRUNNER", "did you mean 'RoadRunner'?"),
+        ("atari:MontezumasRevenge", "did you mean 'MontezumaRevenge'?"),
+        ("atari:space_invaders", "did you mean 'SpaceInvaders'?"),
+        ("atari:Xyzzyx", "unknown Atari game 'Xyzzyx' in ale-py"),
     ],
 )
 def test_unknown_game(name: str, message: str) -> None:
     with pytest.raises(ValueError, match="unknown Atari game") as caught:
-        make_atari(name)
+        make_vec(name)
     assert str(caught.value).endswith(message)
 
 
 def test_missing_ale_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, atari.__name__)
-    monkeypatch.setitem(sys.modules, "ale_py", None)  # what import takes for "not installed"
-    with pytest.raises(ModuleNotFoundError) as caught:
-        importlib.import_module(atari.__name__)
-    assert str(caught.value) == "Atari games need ale-py: pip install 'emi-rl[atari]'"
+    monkeypatch.setitem(sys.modules, "ale_py", None)  # import treats None as "not installed"
+    for name in ("Freeway", "atari:Pong"):
+        with pytest.raises(UserError) as caught:
+            make_vec(name)
+        assert str(caught.value) == (
+            f"{name} needs ale_py, which is not installed: pip install 'emi-rl[atari]'"
+        )

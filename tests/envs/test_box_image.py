@@ -1,4 +1,4 @@
-"""BoxImage: how it moves, where it starts, what it draws and tells, and what decides it all."""
+"""BoxImage: dynamics, starts, images, infos and determinism."""
 
 import warnings
 from typing import Any
@@ -41,7 +41,7 @@ def trajectory(
 
 
 def centre_of_brightness(images: np.ndarray) -> np.ndarray:
-    """(column, row) of each picture [n, 2], counted between pixel centres."""
+    """(column, row) of the centre of each image [n, 2], counted between pixel centres."""
     light = images[:, 0].astype(np.float64)
     total = light.sum(axis=(1, 2))
     column = (light.sum(axis=1) * np.arange(52)).sum(axis=1) / total
@@ -65,7 +65,7 @@ def assert_same(left: Any, right: Any) -> None:
         np.testing.assert_array_equal(left, right)
 
 
-def test_check_env_has_nothing_to_say() -> None:
+def test_check_env_finds_no_error() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         check_env(BoxImageEnv(render_mode="rgb_array"), skip_render_check=True)
@@ -82,7 +82,7 @@ def test_spaces() -> None:
     assert env.step(env.action_space.sample())[0] in env.observation_space
 
 
-def test_an_action_is_added_and_the_walls_hold() -> None:
+def test_an_action_is_added_and_the_walls_limit_it() -> None:
     env = BoxImageVectorEnv(num_envs=4)
     env.reset(seed=0)
     env._position[:] = [[50.0, 60.0], [0.25, 99.5], [0.0, 100.0], [80.0, 0.75]]
@@ -121,7 +121,7 @@ def test_starts_are_uniform_beyond_75() -> None:
     np.testing.assert_array_equal(counts[area == 0], 0)
     some = area > 0
     assert some.sum() == 17
-    # χ² with 16 degrees of freedom: mean 16 and deviation 5.7 if the law is right.
+    # χ² with 16 degrees of freedom: mean 16 and standard deviation 5.7 if the starts are uniform.
     assert ((counts - expected)[some] ** 2 / expected[some]).sum() < 33
 
 
@@ -134,7 +134,7 @@ def test_every_reset_draws_a_start() -> None:
     assert len(np.unique(starts, axis=0)) == 100
 
 
-def test_the_picture_in_the_middle() -> None:
+def test_the_image_of_the_middle() -> None:
     image = draw_discs(np.array([[50.0, 50.0]]))[0, 0]
     assert image.dtype == np.uint8
     # The centre lies between pixels 25 and 26; the fourth from it is √(3.5² + 0.5²) = 3.536 away.
@@ -182,7 +182,7 @@ def test_the_disc_touches_the_walls() -> None:
         assert {name for name, pixels in walls.items() if image[pixels].max() > 200} == touched
 
 
-def test_small_steps_are_seen() -> None:
+def test_small_steps_change_the_image() -> None:
     where = np.random.default_rng(1).uniform(1, 99, (3000, 2))
     angle = np.random.default_rng(2).uniform(0, 2 * np.pi, 3000)
     before = draw_discs(where)
@@ -193,18 +193,18 @@ def test_small_steps_are_seen() -> None:
     np.testing.assert_allclose(moved, step * [0.44, -0.44], atol=0.05)
 
 
-def test_different_positions_look_different() -> None:
+def test_different_positions_have_different_images() -> None:
     images = draw_discs(positions(2000))
     assert len({image.tobytes() for image in images}) == 2000
 
 
-def test_drawing_leaves_the_positions_alone() -> None:
+def test_drawing_does_not_change_the_positions() -> None:
     where = positions(10)
     draw_discs(where)
     np.testing.assert_array_equal(where, positions(10))
 
 
-def test_info_tells_the_position_that_is_drawn() -> None:
+def test_the_info_holds_the_position_that_is_drawn() -> None:
     env = BoxImageVectorEnv(num_envs=3)
     seen, where = trajectory(env, actions(30, 3), seed=2)
     assert where.shape == (31, 3, 2)
@@ -246,7 +246,7 @@ def test_horizon_is_500_and_the_last_observation_is_kept() -> None:
     assert info.keys() == {"position", "_position"}
 
 
-def test_environments_end_by_their_own_clocks() -> None:
+def test_every_environment_has_its_own_time_limit() -> None:
     env = BoxImageVectorEnv(num_envs=3, max_episode_steps=8)
     before, told = env.reset(seed=0)
     ends: list[tuple[int, int]] = []
@@ -276,8 +276,8 @@ def test_environments_end_by_their_own_clocks() -> None:
     assert ends == [(7, 0), (7, 2), (10, 1), (15, 0), (15, 2)]
 
 
-def test_autoreset_speaks_gymnasiums_form() -> None:
-    """Gymnasium's own vectorisation of one single environment gives the same, infos included."""
+def test_autoreset_follows_gymnasium() -> None:
+    """Gymnasium's own vectorisation of the single environment gives the same, also the infos."""
     theirs = SyncVectorEnv(
         [lambda: TimeLimit(BoxImageEnv(), 10)], autoreset_mode=AutoresetMode.SAME_STEP
     )
@@ -308,7 +308,7 @@ def test_without_a_seed_starts_differ() -> None:
     assert not np.array_equal(one["position"], other["position"])
 
 
-def test_neighbours_do_not_matter() -> None:
+def test_an_environment_does_not_depend_on_the_others() -> None:
     plan = actions(60, 33)
     many = trajectory(BoxImageVectorEnv(num_envs=33, max_episode_steps=25), plan, seed=0)
     few = trajectory(BoxImageVectorEnv(num_envs=2, max_episode_steps=25), plan[:, :2], seed=0)
@@ -316,9 +316,9 @@ def test_neighbours_do_not_matter() -> None:
         np.testing.assert_array_equal(left[:, :2], right)
 
 
-def test_single_is_the_first_of_many() -> None:
-    world, many = BoxImageEnv(), BoxImageVectorEnv(num_envs=10)
-    single = TimeLimit(world, 500)
+def test_a_single_environment_equals_the_first_of_a_vector() -> None:
+    env, many = BoxImageEnv(), BoxImageVectorEnv(num_envs=10)
+    single = TimeLimit(env, 500)
     obs, told = single.reset(seed=11)
     batch, infos = many.reset(seed=11)
     np.testing.assert_array_equal(obs, batch[0])
@@ -335,7 +335,7 @@ def test_single_is_the_first_of_many() -> None:
             obs, told = single.reset()
         np.testing.assert_array_equal(obs, batch[0])
         np.testing.assert_array_equal(told["position"], infos["position"][0])
-    np.testing.assert_array_equal(world.position, many.position[0])
+    np.testing.assert_array_equal(env.position, many.position[0])
 
 
 def test_registered_environments_end_once_at_500() -> None:
@@ -368,7 +368,7 @@ def test_wrong_input_is_refused() -> None:
         BoxImageEnv(render_mode="human")
 
 
-def test_returned_arrays_are_the_callers() -> None:
+def test_returned_arrays_are_copies() -> None:
     env = BoxImageVectorEnv(num_envs=2)
     obs, info = env.reset(seed=0)
     moved, *rest, told = env.step(np.zeros((2, 2)))
@@ -383,7 +383,7 @@ def test_returned_arrays_are_the_callers() -> None:
     assert env.position.max() <= 100
 
 
-def test_the_frame_is_the_picture_enlarged() -> None:
+def test_the_frame_is_the_enlarged_image() -> None:
     env = BoxImageEnv(render_mode="rgb_array")
     env.reset(seed=0)
     obs = env.step(np.array([-0.3, 0.7]))[0]

@@ -1,6 +1,6 @@
-"""Episodes: streams, clocks, partial resets, ends of both kinds, and what is told of them.
+"""Episodes: random streams, time limits, partial resets, both kinds of ends, and their infos.
 
-On the smallest world there is: a number that its action is added to, and that ends at 3.
+The smallest environment serves: a number to which the action is added; it ends at 3.
 """
 
 import gymnasium
@@ -25,22 +25,22 @@ class Counter(EpisodicVectorEnv):
     def _advance(self, actions: np.ndarray) -> Outcome:
         added = np.clip(actions[:, 0], -1, 1)
         self.value += added
-        told = {"added": added.astype(np.int64)} | self._told(self._everywhere)
-        return Outcome(self._observe(), self.value.copy(), self.value >= 3, told)
+        info = {"added": added.astype(np.int64)} | self._state_info(self._everywhere)
+        return Outcome(self._observe(), self.value.copy(), self.value >= 3, info)
 
     def _observe(self) -> np.ndarray:
         return self.value[:, None].astype(np.float32)
 
-    def _told(self, where: np.ndarray) -> dict[str, np.ndarray]:
+    def _state_info(self, where: np.ndarray) -> dict[str, np.ndarray]:
         return {"value": np.where(where, self.value, 0.0), "_value": where.copy()}
 
 
-def test_a_world_must_say_how_it_starts_advances_and_observes() -> None:
+def test_an_environment_must_define_start_advance_and_observe() -> None:
     with pytest.raises(TypeError, match="_advance"):
         EpisodicVectorEnv(1, spaces.Box(0, 1), spaces.Box(0, 1), None)  # type: ignore[abstract]
 
 
-def test_both_ends_and_what_is_told_of_them() -> None:
+def test_both_kinds_of_ends_and_their_infos() -> None:
     env = Counter(num_envs=3, max_episode_steps=3)
     obs, info = env.reset(seed=0)
     assert obs.tolist() == [[0], [0], [0]]
@@ -51,7 +51,7 @@ def test_both_ends_and_what_is_told_of_them() -> None:
     env.step([[1], [1], [0]])
     env.reset(options={"reset_mask": [0, 0, 1]})
     env.step([[1], [1], [1]])
-    # The first reaches 3 as its time runs out: that is an end, not a time-out.
+    # The first reaches 3 in the last step of its time limit: it is terminated, not truncated.
     obs, reward, terminated, truncated, info = env.step([[1], [0], [1]])
     assert obs.tolist() == [[0], [0], [2]]
     assert reward.tolist() == [3, 2, 2]
@@ -73,7 +73,7 @@ def test_both_ends_and_what_is_told_of_them() -> None:
     assert env.step([[0], [0], [0]])[3].tolist() == [False, False, True]
 
 
-def test_an_end_before_its_time_starts_the_clock_again() -> None:
+def test_termination_restarts_the_time_limit() -> None:
     env = Counter(num_envs=1, max_episode_steps=5)
     env.reset(seed=0)
     ends = []
@@ -84,7 +84,7 @@ def test_an_end_before_its_time_starts_the_clock_again() -> None:
     assert ends == [(2, True, False), (7, False, True)]
 
 
-def test_without_a_limit_only_the_world_ends_an_episode() -> None:
+def test_without_a_time_limit_only_termination_ends_an_episode() -> None:
     env = Counter(num_envs=2, max_episode_steps=None)
     env.reset(seed=0)
     for _ in range(50):
@@ -106,7 +106,7 @@ def test_streams_are_the_children_of_the_seed() -> None:
     assert [starts[0] for starts in fewer.drawn] == [starts[0] for starts in env.drawn[:2]]
 
 
-def test_wrong_input_is_refused_before_anything_moves() -> None:
+def test_wrong_input_is_refused_and_changes_nothing() -> None:
     env = Counter(num_envs=2)
     for act in (env.step, env.advance):
         with pytest.raises(gymnasium.error.ResetNeeded, match=r"^call reset\(\) before the first"):
@@ -123,25 +123,25 @@ def test_wrong_input_is_refused_before_anything_moves() -> None:
     assert env.value.tolist() == [1, -1]
 
 
-def test_single_ends_once_and_draws_no_start_by_itself() -> None:
-    world = Counter()
-    env = EpisodicEnv(world, None)
+def test_a_single_environment_starts_no_episode_on_its_own() -> None:
+    envs = Counter()
+    env = EpisodicEnv(envs, None)
     assert env.reset(seed=3)[1] == {"value": 0.0}
     for action in (1, 1, 0):
         assert env.step([action])[2:4] == (False, False)
     assert env.step([1]) == (np.float32([3]), 3.0, True, False, {"added": 1, "value": 3.0})
-    assert len(world.drawn[0]) == 1
+    assert len(envs.drawn[0]) == 1
     env.reset()
     assert not any(env.step([0])[3] for _ in range(10))  # gymnasium.make adds the time-out
     with pytest.raises(ValueError, match=r"^render_mode must be None or 'rgb_array', got 'human'"):
-        EpisodicEnv(world, "human")
+        EpisodicEnv(envs, "human")
 
 
-def test_last_of_hands_over_arrays_of_its_own() -> None:
+def test_last_of_returns_copies() -> None:
     ended = np.array([False, True])
-    told = last_of(ended, np.array([[1], [2]]), {"x": 1})
+    info = last_of(ended, np.array([[1], [2]]), {"x": 1})
     ended[:] = True
-    assert told["final_obs"][0] is None
-    assert told["final_obs"][1].tolist() == [2]
-    assert told["_final_obs"].tolist() == told["_final_info"].tolist() == [False, True]
-    assert told["final_info"] == {"x": 1}
+    assert info["final_obs"][0] is None
+    assert info["final_obs"][1].tolist() == [2]
+    assert info["_final_obs"].tolist() == info["_final_info"].tolist() == [False, True]
+    assert info["final_info"] == {"x": 1}

@@ -1,8 +1,11 @@
-"""From a name to a vector environment, and one sentence where there is none."""
+"""Environments are made by name; a name that cannot be made is one sentence."""
 
 import subprocess
 import sys
+import types
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -10,13 +13,17 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
-from emi.envs import ENVIRONMENTS, FAMILIES, make_vec, rendering
-from emi.training.config import resolve
-from emi.training.trainer import Trainer
+from emi.cli import main
+from emi.envs import make_single, make_vec, rendering, time_limit
+from emi.envs.episodes import EpisodicEnv, EpisodicVectorEnv, Outcome
+from emi.envs.table import ENVIRONMENTS, FAMILIES, Environment
+from emi.errors import UserError
+from emi.training.presets import preset, resolve
+from emi.training.trainer import Trainer, train
 
 UNSUPPORTED = (
     r"^'gym:NAME' has observations .* and actions .*: supported are Box, Discrete, MultiDiscrete "
-    r"and MultiBinary observations and Box or Discrete actions\.$"
+    r"and MultiBinary observations and Box or Discrete actions$"
 )
 
 
@@ -54,8 +61,8 @@ def register_toy(observation: gymnasium.Space, action: gymnasium.Space) -> None:
 
 @pytest.mark.parametrize("name", list(ENVIRONMENTS))
 def test_every_name_makes_an_environment(name: str) -> None:
-    assert ENVIRONMENTS[name]
-    assert "\n" not in ENVIRONMENTS[name]
+    assert ENVIRONMENTS[name].about
+    assert "\n" not in ENVIRONMENTS[name].about
     env = make_vec(name, num_envs=3, seed=0, threads=1)
     assert env.num_envs == 3
     assert env.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP
@@ -86,7 +93,7 @@ def test_any_gymnasium_environment() -> None:
     assert terminated.any()
     ended = int(np.flatnonzero(terminated)[0])
     assert abs(info["final_obs"][ended][2]) > 0.2  # the pole had fallen
-    assert abs(obs[ended][2]) < 0.06  # and stands again
+    assert abs(obs[ended][2]) < 0.06  # and stands upright again
     env.close()
 
 
@@ -138,7 +145,7 @@ def test_numbered_states_are_one_hot_also_at_the_end() -> None:
     assert obs[ended].argmax() == 0
 
 
-# What Toy's observation spaces become: the vector of a sample, worked out by hand.
+# A sample of each observation space, and the vector it becomes, computed by hand.
 @pytest.mark.usefixtures("toy")
 @pytest.mark.parametrize(
     ("space", "sample", "vector"),
@@ -204,10 +211,12 @@ def test_blackjack_is_refused() -> None:
         (spaces.Box(0, 255, (24, 24, 3), np.uint8), spaces.Discrete(2)),
     ],
 )
-def test_they_can_be_trained_in(observation: gymnasium.Space, action: gymnasium.Space) -> None:
+def test_supported_spaces_can_be_trained_on(
+    observation: gymnasium.Space, action: gymnasium.Space
+) -> None:
     register_toy(observation, action)
-    sizes = ["steps_per_iteration=24", "num_envs=2", "intrinsic.minibatch=8"]
-    trainer = Trainer(resolve("gym:Toy-v0", "emi", threads=1, overrides=sizes))
+    sizes = {"steps_per_iteration": 24, "num_envs": 2, "intrinsic.minibatch": 8, "threads": 1}
+    trainer = Trainer(resolve("gym:Toy-v0", "emi", sizes))
     try:
         reports = [trainer.iterate().metrics for _ in range(2)]
     finally:
@@ -222,7 +231,7 @@ def test_they_can_be_trained_in(observation: gymnasium.Space, action: gymnasium.
         ("SparseHalfChetah", "did you mean 'SparseHalfCheetah'?"),
         ("SPARSEHALFCHEETAH", "did you mean 'SparseHalfCheetah'?"),
         ("CartPole-v1", "did you mean 'gym:CartPole-v1'?"),
-        ("NoSuchEnv", f"choose one of {', '.join([*ENVIRONMENTS, *FAMILIES])}."),
+        ("NoSuchEnv", f"choose one of {', '.join([*ENVIRONMENTS, *FAMILIES])}"),
     ],
 )
 def test_unknown_name(name: str, message: str) -> None:
@@ -253,10 +262,13 @@ def test_numbers_must_be_positive() -> None:
 
 def test_missing_mujoco_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "emi.envs.sparse_half_cheetah", raising=False)
-    monkeypatch.setitem(sys.modules, "mujoco", None)  # what import takes for "not installed"
-    with pytest.raises(ModuleNotFoundError) as caught:
-        make_vec("SparseHalfCheetah")
-    assert str(caught.value) == "SparseHalfCheetah needs MuJoCo: pip install 'emi-rl[mujoco]'"
+    monkeypatch.setitem(sys.modules, "mujoco", None)  # import treats None as "not installed"
+    for make in (make_vec, make_single):
+        with pytest.raises(UserError) as caught:
+            make("SparseHalfCheetah")
+        assert str(caught.value) == (
+            "SparseHalfCheetah needs mujoco, which is not installed: pip install 'emi-rl[mujoco]'"
+        )
 
 
 def test_importing_the_names_does_not_import_the_simulator() -> None:
@@ -277,10 +289,166 @@ def test_missing_opengl_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.parametrize("name", ["SparseHalfCheetah", "SwimmerGather", "BoxImage", "Freeway"])
 @pytest.mark.parametrize("steps", [3, 600])
 def test_gymnasium_may_shorten_and_lengthen_episodes(name: str, steps: int) -> None:
-    """600 is beyond the 500 steps of the first three worlds."""
+    """600 is beyond the 500 steps of the first three environments."""
     env = gymnasium.make(f"emi/{name}-v0", max_episode_steps=steps)
     env.reset(seed=0)
     idle = env.action_space.sample() * 0
     ends = [any(env.step(idle)[2:4]) for _ in range(steps)]
     assert ends.index(True) == steps - 1
     env.close()
+
+
+class Corridor(gymnasium.Env):
+    """One step to the right per action 1; reward 1 at cell 3, where the episode ends."""
+
+    observation_space, action_space = spaces.Discrete(4), spaces.Discrete(2)
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        self.render_mode, self.cell = render_mode, 0
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple:
+        super().reset(seed=seed)
+        self.cell = 0
+        return self.cell, {}
+
+    def step(self, action: int) -> tuple:
+        self.cell = min(self.cell + int(action), 3)
+        return self.cell, float(self.cell == 3), self.cell == 3, False, {}
+
+
+MODULE = """
+import gymnasium
+from test_make_vec import Corridor
+
+gymnasium.register("Corridor-v0", Corridor, max_episode_steps=70)
+"""
+
+
+@pytest.fixture
+def own_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The name of an environment that importing a user's module registers."""
+    package = tmp_path / "corridor_package"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "envs.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    yield "gym:corridor_package.envs:Corridor-v0"
+    gymnasium.registry.pop("Corridor-v0", None)
+    for name in ("corridor_package", "corridor_package.envs"):
+        sys.modules.pop(name, None)
+
+
+@pytest.mark.parametrize("first", [make_vec, make_single, time_limit, preset])
+def test_the_module_of_a_gymnasium_name_is_imported_first(own_module: str, first: Any) -> None:
+    assert "Corridor-v0" not in gymnasium.registry
+    first(own_module)
+    assert "Corridor-v0" in gymnasium.registry
+    assert time_limit(own_module) == 70
+    envs, single = make_vec(own_module, num_envs=2), make_single(own_module)
+    assert envs.single_observation_space == single.observation_space == spaces.Box(0, 1, (4,))
+    assert single.reset(seed=0)[0].tolist() == [1, 0, 0, 0]
+    assert single.step(1)[0].tolist() == [0, 1, 0, 0]
+    # 5,000 steps of 10 environments hold episodes of 70 steps.
+    assert (preset(own_module).num_envs, preset(own_module).steps_per_iteration) == (10, 5_000)
+
+
+@pytest.mark.parametrize("make", [make_vec, make_single])
+@pytest.mark.parametrize(
+    ("source", "sentence"),
+    [
+        (None, "No module named 'corridor_package.other'"),
+        ("import gymnasium.no_such_module", "No module named 'gymnasium.no_such_module'"),
+        ("from gymnasium import no_such_name", "cannot import name 'no_such_name'"),
+        ("def broken(:", "invalid syntax"),
+        ("", "Environment `Nowhere` doesn't exist"),
+    ],
+)
+def test_a_module_that_cannot_be_used_is_one_sentence(
+    own_module: str, tmp_path: Path, make: Any, source: str | None, sentence: str
+) -> None:
+    if source is not None:
+        (tmp_path / "corridor_package" / "other.py").write_text(source)
+    name = "gym:corridor_package.other:Nowhere-v0"
+    assert time_limit(name) is None
+    with pytest.raises(UserError) as caught:
+        make(name)
+    assert str(caught.value).startswith(f"cannot make '{name}': ")
+    assert sentence in str(caught.value)
+    sys.modules.pop("corridor_package.other", None)
+
+
+@pytest.mark.parametrize(
+    "name", [*ENVIRONMENTS, "atari:Pong", "gym:CartPole-v1", "gym:Pendulum-v1"]
+)
+def test_a_single_environment_has_the_spaces_of_the_vector_and_its_time_limit(name: str) -> None:
+    envs, single = make_vec(name), make_single(name)
+    assert single.observation_space == envs.single_observation_space
+    assert single.action_space == envs.single_action_space
+    limits = {"CartPole": 500, "Pendulum": 200}
+    atari = (
+        name == "atari:Pong" or ENVIRONMENTS.get(name, ENVIRONMENTS["BoxImage"]).extra == "atari"
+    )
+    expected = next((n for key, n in limits.items() if key in name), 4_500 if atari else 500)
+    assert time_limit(name) == expected
+    envs.close()
+    single.close()
+
+
+def test_an_unknown_name_has_no_time_limit_and_no_single_environment() -> None:
+    assert time_limit("NoSuchEnv") is None
+    assert time_limit("gym:NoSuchEnv-v0") is None
+    with pytest.raises(UserError, match="unknown environment 'NoSuchEnv'"):
+        make_single("NoSuchEnv")
+
+
+class LineVectorEnv(EpisodicVectorEnv):
+    """Positions on a line, moved by the actions; no reward."""
+
+    def __init__(self, num_envs: int = 1, threads: int | None = None, length: float = 1.0) -> None:
+        box = spaces.Box(-length, length, (1,), np.float32)
+        super().__init__(num_envs, box, spaces.Box(-1, 1, (1,), np.float32), 40)
+        self.length, self.position = length, np.zeros((num_envs, 1))
+
+    def _start(self, index: int, stream: np.random.Generator) -> None:
+        self.position[index] = stream.uniform(-0.1, 0.1)
+
+    def _advance(self, actions: np.ndarray) -> Outcome:
+        self.position = np.clip(self.position + actions, -self.length, self.length)
+        zeros = np.zeros(self.num_envs)
+        return Outcome(self._observe(), zeros, zeros.astype(bool), {})
+
+    def _observe(self) -> np.ndarray:
+        return self.position.astype(np.float32)
+
+
+class LineEnv(EpisodicEnv):
+    def __init__(self, render_mode: str | None = None, length: float = 1.0) -> None:
+        super().__init__(LineVectorEnv(length=length), render_mode)
+
+
+def test_a_new_environment_needs_its_file_and_its_entry_in_the_table(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    module = types.ModuleType("emi.envs.line")
+    module.LineVectorEnv, module.LineEnv = LineVectorEnv, LineEnv  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "emi.envs.line", module)
+    entry = Environment("a line", "line:Line", 40, arguments={"length": 9.0})
+    monkeypatch.setitem(ENVIRONMENTS, "Line", entry)
+
+    assert time_limit("Line") == 40
+    assert make_vec("Line", num_envs=3).single_observation_space.high == 9.0
+    single = make_single("Line")
+    single.reset(seed=0)
+    assert [single.step(np.ones(1))[3] for _ in range(40)].index(True) == 39
+    assert main(["envs"]) == 0
+    assert any(
+        line.split() == ["Line", "a", "line"] for line in capsys.readouterr().out.split("\n")
+    )
+    with pytest.raises(UserError, match="did you mean 'Line'"):
+        make_vec("Lime")
+    config = preset("Line")
+    assert (config.steps_per_iteration, config.num_envs) == (5_000, 10)
+    (report,) = train("Line", steps=90, steps_per_iteration=90, num_envs=2, threads=1)
+    assert report.metrics["episodes"] == 2
+    assert report.metrics["bonus_mean"] > 0

@@ -1,4 +1,4 @@
-"""SparseHalfCheetah: what it observes, pays and draws, when it ends, and what decides it all."""
+"""SparseHalfCheetah: observations, rewards, ends, determinism and rendering."""
 
 import warnings
 from importlib.resources import files
@@ -55,7 +55,7 @@ def test_model_is_gymnasiums_without_its_warning(
     assert ours.opt.timestep == 0.01
 
 
-def test_check_env_has_nothing_to_say() -> None:
+def test_check_env_finds_no_error() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         check_env(SparseHalfCheetahEnv(), skip_render_check=True)
@@ -105,7 +105,7 @@ def test_one_action_is_one_simulation_step() -> None:
             np.testing.assert_array_equal(env._state[i, 10:19], simulation.qvel)
 
 
-def test_reward_is_strictly_beyond_five_metres() -> None:
+def test_the_reward_is_1_only_beyond_five_metres() -> None:
     x = np.array([0.0, 4.999999, 5.0, 5.000001, -4.999999, -5.0, -5.000001, 40.0])
     np.testing.assert_array_equal(sparse_reward(x), [0, 0, 0, 1, 0, 0, 1, 1])
 
@@ -168,7 +168,7 @@ def test_horizon_is_500_and_the_last_observation_is_kept() -> None:
     assert info == {}
 
 
-def test_environments_end_by_their_own_clocks() -> None:
+def test_every_environment_has_its_own_time_limit() -> None:
     env = SparseHalfCheetahVectorEnv(num_envs=3, max_episode_steps=8)
     before, _ = env.reset(seed=0)
     ends = []
@@ -218,16 +218,16 @@ def test_small_batches_stay_in_the_calling_thread() -> None:
     assert SparseHalfCheetahVectorEnv(num_envs=64, threads=8)._rollout.nthread == 4
 
 
-def test_neighbours_do_not_matter() -> None:
+def test_an_environment_does_not_depend_on_the_others() -> None:
     plan = actions(80, 33)
     many = trajectory(SparseHalfCheetahVectorEnv(num_envs=33), plan, seed=0)
     few = trajectory(SparseHalfCheetahVectorEnv(num_envs=2), plan[:, :2], seed=0)
     np.testing.assert_array_equal(many[:, :2], few)
 
 
-def test_single_is_the_first_of_many() -> None:
-    world, many = SparseHalfCheetahEnv(), SparseHalfCheetahVectorEnv(num_envs=10)
-    single = TimeLimit(world, 500)
+def test_a_single_environment_equals_the_first_of_a_vector() -> None:
+    env, many = SparseHalfCheetahEnv(), SparseHalfCheetahVectorEnv(num_envs=10)
+    single = TimeLimit(env, 500)
     obs, _ = single.reset(seed=11)
     np.testing.assert_array_equal(obs, many.reset(seed=11)[0][0])
     for t, action in enumerate(actions(520, 10)):
@@ -240,7 +240,7 @@ def test_single_is_the_first_of_many() -> None:
             np.testing.assert_array_equal(obs, infos["final_obs"][0])
             obs, _ = single.reset()
         np.testing.assert_array_equal(obs, batch[0])
-    assert world.torso_x == many.torso_x[0]
+    assert env.torso_x == many.torso_x[0]
 
 
 def test_registered_environments_end_once_at_500() -> None:
@@ -282,7 +282,7 @@ def test_wrong_actions_are_refused() -> None:
         env.reset(options={"reset_mask": np.array([True])})
 
 
-def test_returned_arrays_are_the_callers() -> None:
+def test_returned_arrays_are_copies() -> None:
     env = SparseHalfCheetahVectorEnv(num_envs=2)
     kept = [env.reset(seed=0)[0], *env.step(np.zeros((2, 6)))[:4]]
     copies = [array.copy() for array in kept]
@@ -295,7 +295,7 @@ def test_returned_arrays_are_the_callers() -> None:
 
 
 @pytest.mark.parametrize("poison", [np.nan, np.inf])
-def test_a_diverged_simulation_is_shown(
+def test_a_diverged_simulation_is_returned_as_it_is(
     poison: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)  # MuJoCo logs the instability to the working directory
@@ -306,13 +306,13 @@ def test_a_diverged_simulation_is_shown(
     assert np.isfinite(obs).all(axis=1).tolist() == [True, False, True]
 
 
-def test_markers_stand_where_the_reward_begins() -> None:
+def test_markers_are_at_the_boundary_of_the_reward() -> None:
     nearest = [abs(marker.centre[0]) - marker.half_size[0] for marker in REWARD_MARKERS]
     assert nearest == pytest.approx([4.98, 5.0, 4.98, 5.0])  # a gate of 4 cm, ground behind it
     assert [np.sign(marker.centre[0]) for marker in REWARD_MARKERS] == [-1, -1, 1, 1]
 
 
-def test_frame_shows_where_the_reward_begins() -> None:
+def test_the_frame_shows_the_boundary_of_the_reward() -> None:
     try:
         rendering_backend()
     except RuntimeError as error:
@@ -334,9 +334,9 @@ def test_frame_shows_where_the_reward_begins() -> None:
         return int(((green > red + 60) & (green > blue + 60)).sum())
 
     assert green_pixels() == 0
-    env._world._state[0, 1] = 4.5
+    env._envs._state[0, 1] = 4.5
     assert green_pixels() > 5000
-    env._world._state[0, 1] = -20.0
+    env._envs._state[0, 1] = -20.0
     assert green_pixels() > 15000
     env.close()
     env.close()

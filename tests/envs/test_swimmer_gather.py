@@ -1,4 +1,4 @@
-"""SwimmerGather: what it observes, pays and draws, when it ends, and what decides it all."""
+"""SwimmerGather: observations, rewards, objects, ends, determinism and rendering."""
 
 import math
 import warnings
@@ -40,7 +40,7 @@ def trajectory(env: SwimmerGatherVectorEnv, plan: np.ndarray, seed: int) -> np.n
 
 
 def fill(objects: np.ndarray, left: np.ndarray, apples: Points, bombs: Points) -> None:
-    """Put these objects, and no others, into one environment's places [16, 2] and mask [16]."""
+    """Write only these objects to the positions [16, 2] and the mask [16] of one environment."""
     left[:] = False
     for first, points in ((0, apples), (8, bombs)):
         for slot, point in enumerate(points, start=first):
@@ -48,7 +48,7 @@ def fill(objects: np.ndarray, left: np.ndarray, apples: Points, bombs: Points) -
 
 
 def place(env: SwimmerGatherVectorEnv, index: int, apples: Points, bombs: Points) -> None:
-    """Leave one environment with these objects and no others."""
+    """Give one environment only these objects."""
     fill(env._objects[index], env._left[index], apples, bombs)
 
 
@@ -69,18 +69,18 @@ def at(degrees: float, distance: float = 3.0) -> list[float]:
 
 
 def elapsed(env: SwimmerGatherVectorEnv) -> list[int]:
-    """Steps that each episode of at most 500 has lasted."""
+    """Steps since the start of each episode of at most 500."""
     return (500 - (env._deadlines - env._clock)).tolist()
 
 
 def let_pass(env: SwimmerGatherVectorEnv, steps: int | Sequence[int]) -> None:
-    """Make each episode of at most 500 steps as old as this."""
+    """Set the steps since the start of each episode of at most 500."""
     env._deadlines[:] = env._clock + 500 - np.array(steps)
     env._next_deadline = int(env._deadlines.min())
 
 
 def landing(env: SwimmerGatherVectorEnv, action: np.ndarray) -> np.ndarray:
-    """Where the centres of mass [n, 2] will be after the action; nothing is changed."""
+    """The centres of mass [n, 2] after the action; the environment is not changed."""
     state, left, com = env._state.copy(), env._left.copy(), env._com.copy()
     env._left[:] = False
     env.advance(action)
@@ -89,10 +89,10 @@ def landing(env: SwimmerGatherVectorEnv, action: np.ndarray) -> np.ndarray:
     return landed
 
 
-# The body and its medium.
+# The model.
 
 
-def test_model_figures() -> None:
+def test_the_numbers_of_the_model() -> None:
     model = SwimmerGatherVectorEnv().model
     assert (model.opt.timestep, model.opt.density, model.opt.viscosity) == (0.001, 4000.0, 0.1)
     assert model.opt.integrator == mujoco.mjtIntegrator.mjINT_EULER
@@ -183,7 +183,7 @@ def test_reset_and_step_show_the_centre_of_mass_of_their_own_state() -> None:
     np.testing.assert_array_equal(obs[:, 10:12], centre_of_mass(env._state).astype(np.float32))
 
 
-# Objects: where they lie, how they are seen, caught and paid.
+# Objects: positions, sensor readings, catching and rewards.
 
 
 def test_object_placement() -> None:
@@ -195,7 +195,7 @@ def test_object_placement() -> None:
     assert set(objects.ravel().tolist()) == {-6, -4, -2, 0, 2, 4}
     cells = objects[..., 0] * 100 + objects[..., 1]
     assert all(len(set(row)) == 16 for row in cells.tolist())
-    # Every slot takes each of the 35 cells but the origin equally often: 700 / 35 times.
+    # Every slot takes each of the 35 cells except the origin equally often: 700 / 35 times.
     values, counts = np.unique(cells, return_counts=True)
     assert len(values) == 35
     assert 0 not in values
@@ -204,10 +204,10 @@ def test_object_placement() -> None:
     for slot in (0, 7, 8, 15):
         counts = np.unique(cells[:, slot], return_counts=True)[1]
         assert len(counts) == 35
-        assert np.square(counts - 20).sum() / 20 < 75  # χ² of 34 degrees: one in 10⁴ is beyond
+        assert np.square(counts - 20).sum() / 20 < 75  # χ²₃₄: p < 10⁻⁴ beyond
 
 
-def test_objects_are_drawn_anew_at_every_reset() -> None:
+def test_objects_are_drawn_again_at_every_reset() -> None:
     env = SwimmerGatherVectorEnv(num_envs=2, max_episode_steps=1)
     env.reset(seed=0)
     layouts = [env._objects.copy()]
@@ -309,7 +309,7 @@ def test_catching_belongs_to_the_state_after_the_step() -> None:
             assert env._left[0, 0] == (not caught)
 
 
-def test_what_is_paid() -> None:
+def test_the_rewards() -> None:
     env = SwimmerGatherVectorEnv(num_envs=5)
     env.reset(seed=0)
     near, far = [(0.3, 0.0), (0.0, 0.4), (-0.5, 0.0)], [(4.0, 4.0), (-4.0, 4.0)]
@@ -327,13 +327,13 @@ def test_what_is_paid() -> None:
     assert not truncated.any()
     assert env._left.sum(axis=1).tolist() == [2, 2, 2, 2, 4]
     assert np.flatnonzero(env._left[3]).tolist() == [0, 2]
-    _, reward, _, _, info = env.step(np.zeros((5, 2)))  # an object is paid once
+    _, reward, _, _, info = env.step(np.zeros((5, 2)))  # an object is rewarded once
     assert reward.tolist() == [0] * 5
     assert not info["apples"].any()
     assert not info["bombs"].any()
 
 
-def test_a_caught_object_is_not_seen_any_more() -> None:
+def test_a_caught_object_gives_no_reading() -> None:
     env = SwimmerGatherVectorEnv()
     env.reset(seed=0)
     place(env, 0, [(0.5, 0.1), (0.5, 3.0)], [])
@@ -347,7 +347,7 @@ def test_a_caught_object_is_not_seen_any_more() -> None:
 # Episodes.
 
 
-def test_check_env_has_nothing_to_say() -> None:
+def test_check_env_finds_no_error() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         check_env(SwimmerGatherEnv(), skip_render_check=True)
@@ -371,7 +371,7 @@ def test_the_last_object_ends_the_episode() -> None:
     env.reset(seed=0)
     place(env, 0, [], [(0.2, 0.0)])
     place(env, 1, [(0.2, 0.0)], [(4, 0)])
-    let_pass(env, [499, 3, 4])  # the last object is the end even as the time runs out
+    let_pass(env, [499, 3, 4])  # the last object terminates even at the time limit
     before = env._objects.copy()
     obs, reward, terminated, truncated, info = env.step(np.zeros((3, 2)))
     assert terminated.tolist() == [True, False, False]
@@ -382,7 +382,7 @@ def test_the_last_object_ends_the_episode() -> None:
     assert info["final_info"]["bombs"][0] == info["bombs"][0] == 1
     assert info["final_info"]["apples"][0] == info["apples"][0] == 0
     assert [last is None for last in info["final_obs"]] == [False, True, True]
-    assert not info["final_obs"][0][13:].any()  # nothing left to see
+    assert not info["final_obs"][0][13:].any()  # no object is left
     assert obs[0, 13:].any()
     np.testing.assert_array_equal(obs[0, 0:5], env._state[0, 1:6].astype(np.float32))
     assert not np.array_equal(obs[0, :13], info["final_obs"][0][:13])
@@ -413,15 +413,15 @@ def test_horizon_is_500_and_the_last_observation_is_kept() -> None:
     np.testing.assert_array_equal(np.stack(info["final_obs"]), last)
     fresh, _ = twin.reset()
     np.testing.assert_array_equal(obs, fresh)
-    assert np.abs(obs[:, :5]).max() < 0.06  # at rest but for the reset noise
-    assert not env._state[:, 0].any()  # the simulation's clock
+    assert np.abs(obs[:, :5]).max() < 0.06  # at rest except for the reset noise
+    assert not env._state[:, 0].any()  # the time of the simulation
     following, _, _, truncated, info = env.step(plan[20])
     np.testing.assert_array_equal(following, twin.step(plan[20])[0])
     assert not truncated.any()
     assert set(info) == {"apples", "bombs"}
 
 
-def test_environments_end_by_their_own_clocks() -> None:
+def test_every_environment_has_its_own_time_limit() -> None:
     env = SwimmerGatherVectorEnv(num_envs=3, max_episode_steps=8)
     before, _ = env.reset(seed=0)
     ends = []
@@ -443,7 +443,7 @@ def test_the_seed_decides_everything() -> None:
     plan = actions(20, 4)
     env = SwimmerGatherVectorEnv(num_envs=4, max_episode_steps=8)
     first = trajectory(env, plan, seed=7)
-    env.step(actions(1, 4, seed=9)[0])  # what happened before the reset leaves no trace
+    env.step(actions(1, 4, seed=9)[0])  # steps before the reset have no effect
     np.testing.assert_array_equal(trajectory(env, plan, seed=7), first)
     again = SwimmerGatherVectorEnv(num_envs=4, max_episode_steps=8)
     np.testing.assert_array_equal(trajectory(again, plan, seed=7), first)
@@ -469,7 +469,7 @@ def test_no_more_threads_than_environments() -> None:
     assert SwimmerGatherVectorEnv(num_envs=64, threads=8)._rollout.nthread == 8
 
 
-def test_neighbours_do_not_matter() -> None:
+def test_an_environment_does_not_depend_on_the_others() -> None:
     plan = actions(30, 17)
     many = trajectory(SwimmerGatherVectorEnv(num_envs=17, max_episode_steps=20), plan, seed=0)
     few = SwimmerGatherVectorEnv(num_envs=2, max_episode_steps=20)
@@ -489,15 +489,15 @@ def test_joint_limits_leave_no_trace_in_scratch_memory() -> None:
     np.testing.assert_array_equal(both._state[0], alone._state[0])
 
 
-def test_single_is_the_first_of_many() -> None:
-    world = SwimmerGatherEnv()
-    single = TimeLimit(world, 12)
+def test_a_single_environment_equals_the_first_of_a_vector() -> None:
+    own = SwimmerGatherEnv()
+    single = TimeLimit(own, 12)
     many = SwimmerGatherVectorEnv(num_envs=5, max_episode_steps=12)
     obs, _ = single.reset(seed=11)
     np.testing.assert_array_equal(obs, many.reset(seed=11)[0][0])
     ends = []
     for t, action in enumerate(actions(40, 5)):
-        for played in (world._world, many):
+        for played in (own._envs, many):
             if t == 2:
                 place(played, 0, [(0.1, 0)], [(0.2, 0), (0.4, 0), (4, 4)])
             if t == 5:
@@ -518,10 +518,10 @@ def test_single_is_the_first_of_many() -> None:
     assert ends == [(5, True, False), (17, False, True), (29, False, True)]
 
 
-def test_single_ends_by_the_last_object() -> None:
+def test_a_single_environment_ends_with_the_last_object() -> None:
     env = SwimmerGatherEnv()
     env.reset(seed=0)
-    place(env._world, 0, [], [(0, 0)])
+    place(env._envs, 0, [], [(0, 0)])
     assert env.step(np.zeros(2))[1:4] == (-1.0, True, False)
 
 
@@ -529,8 +529,8 @@ def test_registered_environments_last_500_steps() -> None:
     env = gymnasium.make("emi/SwimmerGather-v0")
     assert isinstance(env.unwrapped, SwimmerGatherEnv)
     env.reset(seed=0)
-    env.unwrapped._world._left[:, 1:] = False  # one apple, far away
-    env.unwrapped._world._objects[:] = -6.0
+    env.unwrapped._envs._left[:, 1:] = False  # one apple, far away
+    env.unwrapped._envs._objects[:] = -6.0
     assert [env.step(np.zeros(2, np.float32))[3] for _ in range(500)] == [False] * 499 + [True]
     many = gymnasium.make_vec("emi/SwimmerGather-v0", num_envs=3)
     assert isinstance(many, SwimmerGatherVectorEnv)
@@ -569,7 +569,7 @@ def test_wrong_actions_are_refused() -> None:
         env.reset(options={"reset_mask": np.array([True])})
 
 
-def test_returned_arrays_are_the_callers() -> None:
+def test_returned_arrays_are_copies() -> None:
     env = SwimmerGatherVectorEnv(num_envs=2, max_episode_steps=2)
     kept: list[np.ndarray] = [env.reset(seed=0)[0]]
     for _ in range(2):
@@ -585,7 +585,7 @@ def test_returned_arrays_are_the_callers() -> None:
 
 
 @pytest.mark.parametrize("poison", [np.nan, np.inf, 1e200])
-def test_a_diverged_simulation_is_shown(
+def test_a_diverged_simulation_is_returned_as_it_is(
     poison: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)  # MuJoCo logs the instability to the working directory
@@ -597,7 +597,7 @@ def test_a_diverged_simulation_is_shown(
     assert not reward.any()
 
 
-# Pictures.
+# Rendering.
 
 
 def test_walls_mark_the_arena() -> None:
@@ -625,7 +625,7 @@ def test_frame_shows_the_objects_where_they_are() -> None:
     assert SwimmerGatherEnv().render() is None
     env = SwimmerGatherEnv(render_mode="rgb_array")
     env.reset(seed=0)
-    place(env._world, 0, [(-6, -6)], [(4, 4)])
+    place(env._envs, 0, [(-6, -6)], [(4, 4)])
 
     def blobs() -> list[tuple[int, float, float]]:
         """Area in pixels and centre (x, y) in metres of what is green, red and yellow."""
@@ -652,9 +652,9 @@ def test_frame_shows_the_objects_where_they_are() -> None:
     assert apple[1:] == pytest.approx((-6, -6), abs=0.15)
     assert bomb[1:] == pytest.approx((4, 4), abs=0.15)
     assert torso[1:] == pytest.approx((1, 0), abs=0.3)  # the torso is the yellow link
-    env._world._left[:] = False
+    env._envs._left[:] = False
     assert [area for area, _, _ in blobs()[:2]] == [0, 0]
-    env._world._state[0, 1:6] = [2, 3, math.pi / 2, 0, 0]
+    env._envs._state[0, 1:6] = [2, 3, math.pi / 2, 0, 0]
     assert blobs()[2][1:] == pytest.approx((2, 4), abs=0.3)
     env.close()
     env.close()

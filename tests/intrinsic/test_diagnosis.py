@@ -110,7 +110,7 @@ def test_successors_taken_across_resets_are_noticed() -> None:
     answer = diagnose(surprised, walk(crossing=True)).answers["resets"]
     assert answer.good is False
     assert answer.value > 0.9
-    assert answer.text.startswith("11 steps are over 20 times the median and have ")
+    assert answer.text.startswith("11 steps are more than 20 times as long as the median step; ")
     assert answer.text.endswith("is next_obs the true successor where episodes end?")
     # A bonus that does not care for them is not to blame.
     assert diagnose(Counts(), walk(crossing=True)).answers["resets"].good
@@ -161,7 +161,7 @@ def test_a_bonus_that_comes_too_late_for_the_advantages() -> None:
     fixed = discounted(np.ones(600))
     answer = diagnose(Counts(), walk(), advantages=lambda reward: fixed).answers["advantages"]
     assert (answer.good, answer.value) == (False, 0.0)
-    assert "is it added before they are computed?" in answer.text
+    assert "is it added before advantages are computed?" in answer.text
 
 
 def test_a_zero_eta_gives_no_bonus() -> None:

@@ -21,10 +21,10 @@ returns = st.floats(-1e4, 1e4).map(lambda value: round(value, 3))
 seeds = st.lists(returns, min_size=2, max_size=12).map(np.array)
 
 
-def with_mean_and_deviation(mean: float, deviation: float, n: int) -> np.ndarray:
+def with_mean_and_std(mean: float, std: float, n: int) -> np.ndarray:
     """n values of exactly this mean and sample standard deviation."""
     values = np.arange(n) - (n - 1) / 2
-    return mean + deviation * values / values.std(ddof=1)
+    return mean + std * values / values.std(ddof=1)
 
 
 def test_welch_by_hand() -> None:
@@ -68,13 +68,13 @@ def test_welch_the_other_way_round_changes_the_sign_only(a: np.ndarray, b: np.nd
 def test_p_values_of_the_paper_are_one_sided() -> None:
     # Supplement, section 6: 15 seeds each, t 8.58 (p 2.99e-7) against ICM, whose returns hardly
     # vary, and t 1.81 (p 0.0410) against EX2, whose returns vary about as EMI's do.
-    emi = with_mean_and_deviation(8.58, math.sqrt(15), 15)
+    emi = with_mean_and_std(8.58, math.sqrt(15), 15)
     against_icm = welch(emi, np.zeros(15))
     assert against_icm.t == pytest.approx(8.58)
     assert against_icm.degrees == 14
     assert against_icm.p_greater == pytest.approx(2.99e-7, rel=0.01)
-    emi = with_mean_and_deviation(1.81, math.sqrt(7.5), 15)
-    against_ex2 = welch(emi, with_mean_and_deviation(0.0, math.sqrt(7.5), 15))
+    emi = with_mean_and_std(1.81, math.sqrt(7.5), 15)
+    against_ex2 = welch(emi, with_mean_and_std(0.0, math.sqrt(7.5), 15))
     assert against_ex2.t == pytest.approx(1.81)
     assert against_ex2.p_greater == pytest.approx(0.0410, abs=0.0006)
     assert against_ex2.p == pytest.approx(0.081, abs=0.001)  # two-sided it is not significant
@@ -105,7 +105,7 @@ def test_different_constants_differ() -> None:
 
 
 def test_one_constant_group_leaves_the_degrees_of_the_other() -> None:
-    # EMI's five returns beside a method that never saw a reward; a one-sample test of them.
+    # EMI's five returns compared with a method that never saw a reward; a one-sample test of them.
     a = np.array([0.0, 0.0, 120.0, 250.0, 300.0])
     found, reference = welch(a, np.zeros(9)), stats.ttest_1samp(a, 0.0)
     assert found.degrees == 4.0
@@ -232,7 +232,7 @@ def test_interval_of_the_probability_of_improvement_covers_the_truth() -> None:
 
 def test_power_of_the_textbook_example() -> None:
     # Cohen (1988): two groups of 64 see an effect of half a standard deviation in 80 % of cases.
-    group = with_mean_and_deviation(0.0, 1.0, 64)
+    group = with_mean_and_std(0.0, 1.0, 64)
     assert power(group, group, 0.5) == pytest.approx(0.8015, abs=5e-5)
     assert power(group, group, -0.5) == pytest.approx(power(group, group, 0.5), rel=1e-12)
     assert power(group + 7, group, 0.5) == pytest.approx(
@@ -245,7 +245,7 @@ def test_power_of_the_textbook_example() -> None:
 @pytest.mark.parametrize(("n_a", "n_b"), [(2, 2), (3, 2), (5, 5), (5, 15), (40, 40)])
 @pytest.mark.parametrize("ratio", [0.0, 0.5, 4.0])
 def test_power_against_the_noncentral_t_of_scipy(n_a: int, n_b: int, ratio: float) -> None:
-    a, b = with_mean_and_deviation(0, 2.0, n_a), with_mean_and_deviation(0, 2.0 * ratio, n_b)
+    a, b = with_mean_and_std(0, 2.0, n_a), with_mean_and_std(0, 2.0 * ratio, n_b)
     degrees = welch(a, b).degrees
     error = 2.0 * math.sqrt(1 / n_a + ratio**2 / n_b)
     critical = stats.t.isf(0.025, degrees)
@@ -256,7 +256,7 @@ def test_power_against_the_noncentral_t_of_scipy(n_a: int, n_b: int, ratio: floa
 
 
 def test_power_is_what_welchs_test_really_sees() -> None:
-    a, b = with_mean_and_deviation(0, 100.0, 5), with_mean_and_deviation(0, 30.0, 10)
+    a, b = with_mean_and_std(0, 100.0, 5), with_mean_and_std(0, 30.0, 10)
     rng = np.random.default_rng(0)
     for difference in (80.0, 150.0):
         seen = [
@@ -267,7 +267,7 @@ def test_power_is_what_welchs_test_really_sees() -> None:
 
 
 def test_power_of_a_huge_difference_is_one() -> None:
-    a, b = with_mean_and_deviation(0, 1.0, 5), with_mean_and_deviation(0, 1.0, 5)
+    a, b = with_mean_and_std(0, 1.0, 5), with_mean_and_std(0, 1.0, 5)
     for difference in np.geomspace(10, 1e9, 200):
         assert power(a, b, difference) == pytest.approx(1.0, abs=1e-8)
 

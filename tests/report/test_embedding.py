@@ -1,6 +1,5 @@
-"""Pictures of what was explored: which episode, which peaks, which frames."""
+"""Figures of an embedding sample: which episode, which peaks, which frames."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +10,8 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from run_files import write_run, write_sample
 
+from emi.errors import UserError
 from emi.report import embedding
-from emi.report.__main__ import main
 from emi.report.embedding import (
     PEAK_COLOURS,
     along,
@@ -24,13 +23,14 @@ from emi.report.embedding import (
     plane,
     read_sample,
 )
+from emi.report.load import load_run
 
 
 @pytest.fixture
 def figures(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
     """The figures that are drawn, instead of their files."""
     drawn: list[Figure] = []
-    monkeypatch.setattr(embedding, "save_figure", lambda figure, stem: drawn.append(figure) or [])
+    monkeypatch.setattr(embedding, "save_figure", lambda figure, stem: drawn.append(figure) or stem)
     return drawn
 
 
@@ -55,7 +55,7 @@ def test_peaks(norm: list[float], count: int, apart: int, expected: list[int]) -
     assert peaks(np.array(norm, float), count, apart).tolist() == expected
 
 
-def test_episodes_are_told_by_environment_and_end() -> None:
+def test_episodes_are_split_by_environment_and_end() -> None:
     env = np.array([0, 1, 0, 1, 0, 1, 0, 1])
     episodes = path_rows({"env": env, "ended": np.isin(np.arange(8), [2])})
     assert [(e.rows.tolist(), e.whole) for e in episodes] == [
@@ -67,33 +67,12 @@ def test_episodes_are_told_by_environment_and_end() -> None:
     last = path_rows({"env": env, "ended": np.isin(np.arange(8), [2, 7])})
     assert [len(e.rows) for e in last] == [2, 2, 4]
     assert [e.whole for e in last] == [True, False, True]
-    # What is known to be whole goes before what is longer.
+    # A whole episode is preferred to a longer one.
     assert choose_episode(episodes) is episodes[0]
     assert choose_episode(episodes[1:]) is episodes[2]
     assert choose_episode(episodes[1:2] * 2) is episodes[1]
     assert episodes[0].describe() == "a whole episode, 2 steps"
     assert episodes[2].describe() == "one episode, 4 steps up to the end of the sample"
-
-
-def test_a_sample_without_ends_is_read_by_its_clock(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run", [1.0])
-    sample = write_sample(run, [[2, 2], [4]])
-    assert "ended" not in sample
-    _, read = read_sample(run)
-    assert read["ended"].tolist() == [False, False, True, False, False, False, False, False]
-
-
-@pytest.mark.parametrize(("steps", "last"), [(20, True), (22, False)])
-def test_episodes_of_one_length_that_fill_the_iteration_have_ended(
-    tmp_path: Path, steps: int, last: bool
-) -> None:
-    run = write_run(tmp_path / "run", [1.0])
-    write_sample(run, [[4], [4]])  # two of five
-    (run / "metrics.csv").write_text("iteration,steps,return_mean,episodes\n1,20,1.0,5\n")
-    config = json.loads((run / "config.json").read_text())
-    (run / "config.json").write_text(json.dumps(config | {"steps_per_iteration": steps}))
-    _, read = read_sample(run)
-    assert read["ended"].tolist() == [False] * 6 + [last] * 2
 
 
 def test_frames_are_spread_over_the_path() -> None:
@@ -128,7 +107,7 @@ def images(panels: list[Axes]) -> list[int]:
 
 def test_vectors_by_time_and_by_bonus(run: Path, tmp_path: Path, figures: list[Figure]) -> None:
     sample = write_sample(run, [[40], [40]])
-    draw_embedding(run, tmp_path / "embedding")
+    draw_embedding(load_run(run), tmp_path / "embedding")
     by_time, by_bonus = (p for p in figures[0].axes if p.collections and p.get_xlabel())
     assert figures[0].get_suptitle() == (
         "SparseHalfCheetah, EMI, seed 3, 15,000 steps\n80 states of the last batch; "
@@ -139,7 +118,6 @@ def test_vectors_by_time_and_by_bonus(run: Path, tmp_path: Path, figures: list[F
         assert isinstance(dots, PathCollection)
         assert np.array_equal(dots.get_offsets(), sample["phi"])
         assert np.array_equal(dots.get_array(), sample[name])
-        assert dots.get_rasterized()
     bars = [p.get_ylabel() for p in figures[0].axes if p not in (by_time, by_bonus)]
     assert bars == ["step of the episode", "bonus"]
     path, start, end = by_time.lines
@@ -152,7 +130,7 @@ def test_vectors_by_time_and_by_bonus(run: Path, tmp_path: Path, figures: list[F
 
 def test_frames_of_the_path_are_numbered(run: Path, tmp_path: Path, figures: list[Figure]) -> None:
     sample = write_sample(run, [[7, 21, 3]], images=True)  # the longest is rows 7 to 27
-    draw_embedding(run, tmp_path / "embedding")
+    draw_embedding(load_run(run), tmp_path / "embedding")
     scatter, _, *strip = figures[0].axes
     assert "the line is a whole episode, 21 steps" in figures[0].get_suptitle()
     assert images(strip) == [7, 11, 15, 19, 23, 27]
@@ -165,7 +143,7 @@ def test_frames_of_the_path_are_numbered(run: Path, tmp_path: Path, figures: lis
 
 def test_a_path_shorter_than_the_strip(run: Path, tmp_path: Path, figures: list[Figure]) -> None:
     write_sample(run, [[2]], images=True)
-    draw_embedding(run, tmp_path / "embedding")
+    draw_embedding(load_run(run), tmp_path / "embedding")
     assert images(figures[0].axes) == [0, 1]
 
 
@@ -179,7 +157,7 @@ def test_the_error_model_over_an_episode(
     run: Path, tmp_path: Path, figures: list[Figure], of_images: bool
 ) -> None:
     sample = write_sample(run, [[7, 21, 3]], images=of_images, error=ERROR)
-    draw_error_model(run, tmp_path / "error_model")
+    draw_error_model(load_run(run), tmp_path / "error_model")
     assert figures[0].get_suptitle() == (
         "SparseHalfCheetah, EMI, seed 3, 15,000 steps\nthe error model in a whole episode, 21 steps"
     )
@@ -187,7 +165,7 @@ def test_the_error_model_over_an_episode(
     line, *marks = panel.lines
     assert line.get_xdata().tolist() == list(range(21))
     assert line.get_ydata() == pytest.approx([HEIGHTS.get(row, 0) for row in range(7, 28)])
-    steps = [1, 5, 10, 13, 18]  # 13, beside 12, and 22 are not among them
+    steps = [1, 5, 10, 13, 18]  # 13, next to 12, and 22 are not among them
     assert [mark.get_xdata().item() for mark in marks] == steps
     assert [mark.get_ydata().item() for mark in marks] == pytest.approx([3, 9, 5, 4, 6])
     assert [text.get_text() for text in panel.texts] == list("abcde")
@@ -209,55 +187,26 @@ def test_without_an_error_model_nothing_is_marked(
     run: Path, tmp_path: Path, figures: list[Figure]
 ) -> None:
     write_sample(run, [[20]], images=True, error={})
-    draw_error_model(run, tmp_path / "error_model")
+    draw_error_model(load_run(run), tmp_path / "error_model")
     (panel,) = (p for p in figures[0].axes if p.lines)
     assert len(panel.lines) == 1
     assert images(figures[0].axes) == []
 
 
 @pytest.mark.parametrize("of_images", [False, True])
-def test_the_command_writes_the_same_bytes_twice(
-    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], of_images: bool
-) -> None:
+def test_drawing_twice_gives_the_same_bytes(run: Path, tmp_path: Path, of_images: bool) -> None:
     write_sample(run, [[500]] * (1 if of_images else 4), images=of_images)
-    names = [f"{stem}.{kind}" for stem in ("embedding", "error_model") for kind in ("png", "svg")]
-    for out in (tmp_path / "first", tmp_path / "second"):
-        assert main(["embedding", str(run), "--out", str(out)]) == 0
-        assert capsys.readouterr().out.split() == [str(out / name) for name in names]
-    for name in names:
-        assert (tmp_path / "first" / name).read_bytes() == (tmp_path / "second" / name).read_bytes()
-    svg = (tmp_path / "first" / "embedding.svg").read_text()
-    assert len(svg) < 1_000_000
-    assert "<image" in svg
-    assert svg.count("<use") < 100  # the states are not a shape each
+    loaded = load_run(run)
+    for draw in (draw_embedding, draw_error_model):
+        first, second = (draw(loaded, tmp_path / name / "figure") for name in ("one", "two"))
+        assert first == tmp_path / "one" / "figure.png"
+        assert first.read_bytes() == second.read_bytes()
 
 
-def error_of(run: Path, out: Path, capsys: pytest.CaptureFixture[str]) -> str:
-    assert main(["embedding", str(run), "--out", str(out)]) == 2
-    sentence = capsys.readouterr().err
-    assert sentence.count("\n") == 1
-    return sentence.strip()
-
-
-def test_errors_say_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = tmp_path / "out"
-    trpo = write_run(tmp_path / "trpo", [0, 1], method="trpo", iterations=9)
-    assert error_of(trpo, out, capsys) == (
-        f"emi.report: {trpo} is a run of trpo, which has no embedding: give a run of emi or emi-d"
-    )
-    unfinished = write_run(tmp_path / "unfinished", [0, 1], iterations=9)
-    assert error_of(unfinished, out, capsys) == (
-        f"emi.report: {unfinished} has not reached its 45000 steps, when the embedding is written: "
-        f"finish it with 'emi resume {unfinished}'"
-    )
-    committed = write_run(tmp_path / "committed", [0, 1], method="emi-d")
-    assert error_of(committed, out, capsys) == (
-        f"emi.report: {committed} has no embedding.safetensors: "
-        "give the directory that 'emi train' wrote"
-    )
-    (committed / "embedding.safetensors").write_bytes(b"not tensors")
-    assert error_of(committed, out, capsys).startswith(
-        f"emi.report: {committed / 'embedding.safetensors'} is damaged ("
-    )
-    assert error_of(tmp_path, out, capsys).startswith(f"emi.report: {tmp_path} holds no run: ")
-    assert not out.exists()
+def test_errors_name_the_run(tmp_path: Path) -> None:
+    directory = write_run(tmp_path / "run", [0, 1], method="trpo")
+    with pytest.raises(UserError, match="run has no embedding: complete runs of emi and emi-d"):
+        read_sample(load_run(directory))
+    (directory / "embedding.safetensors").write_bytes(b"not tensors")
+    with pytest.raises(UserError, match=r"run/embedding\.safetensors is damaged \("):
+        read_sample(load_run(directory))

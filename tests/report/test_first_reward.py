@@ -98,15 +98,15 @@ def test_no_reward_at_all() -> None:
 @examples
 @given(runs)
 def test_kaplan_and_meier_against_scipy(first: list[FirstReward]) -> None:
-    curve = share_with_reward(first)
-    assert (curve.steps[0], curve.share[0]) == (0, 0)
-    assert (np.diff(curve.steps) > 0).all()
-    assert (np.diff(curve.share) >= 0).all()
-    assert curve.share[-1] <= 1
+    steps, share = share_with_reward(first)
+    assert (steps[0], share[0]) == (0, 0)
+    assert (np.diff(steps) > 0).all()
+    assert (np.diff(share) >= 0).all()
+    assert share[-1] <= 1
     seen = [run.steps for run in first if run.seen]
     unseen = [run.steps for run in first if not run.seen]
     if seen:
         reference = stats.ecdf(stats.CensoredData(uncensored=seen, right=unseen)).cdf
-        assert curve.share == pytest.approx(reference.evaluate(curve.steps), abs=1e-12)
-    half = curve.steps[curve.share >= 0.5 - 1e-12]
+        assert share == pytest.approx(reference.evaluate(steps), abs=1e-12)
+    half = steps[share >= 0.5 - 1e-12]
     assert median_first_reward(first) == (half[0] if len(half) else math.inf)

@@ -1,21 +1,37 @@
-import csv
+"""Runs as files: run directories and packed experiments give the same `Run`."""
+
 import gzip
+import json
 import math
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-from run_files import write_run
+from run_files import write_run, write_sample
 
-from emi.report.load import collect, load_run, load_runs
-
-
-def manifest_rows(results: Path) -> list[dict[str, str]]:
-    with (results / "MANIFEST.csv").open(newline="") as file:
-        return list(csv.DictReader(file))
+from emi.errors import UserError
+from emi.report.embedding import read_sample
+from emi.report.load import final_returns, find_runs, load_run
+from emi.report.packed import RUNS, Record, embedding_file, metrics_file, pack, read_records
 
 
-def test_a_run_directory_is_read_whole(tmp_path: Path) -> None:
+def pack_directory(directory: Path, experiment: Path, key: str) -> Path:
+    """Pack a run directory; returns the path of the packed run."""
+    run = load_run(directory)
+    path = experiment / key
+    path.parent.mkdir(parents=True, exist_ok=True)
+    metrics = (directory / "metrics.csv").read_bytes()
+    metrics_file(path).write_bytes(gzip.compress(metrics, mtime=0))
+    if run.embedding is not None:
+        embedding_file(path).write_bytes(gzip.compress(run.embedding.read_bytes(), mtime=0))
+    records = read_records(experiment) | {key: Record(run.config, run.provenance)}
+    (experiment / RUNS).write_bytes(pack(records))
+    return path
+
+
+def test_a_run_directory_is_read_completely(tmp_path: Path) -> None:
     run = load_run(write_run(tmp_path / "run", [0.0, 10.0, 30.0], method="emi-d", seed=3))
     assert (run.env, run.method, run.seed, run.steps) == ("SparseHalfCheetah", "emi-d", 3, 15_000)
     assert run.metrics["steps"].tolist() == [5_000, 10_000, 15_000]
@@ -23,6 +39,8 @@ def test_a_run_directory_is_read_whole(tmp_path: Path) -> None:
     assert run.metrics["emi/loss_info"].tolist() == [0.5, 0.5, 0.5]
     assert run.provenance["starts"][0]["commit"] == "c0ffee"
     assert run.finished
+    assert run.reached == 15_000
+    assert run.embedding is None
 
 
 def test_final_return_is_the_last_iteration_or_a_mean_of_the_last_ones(tmp_path: Path) -> None:
@@ -32,10 +50,13 @@ def test_final_return_is_the_last_iteration_or_a_mean_of_the_last_ones(tmp_path:
     cut = load_run(write_run(tmp_path / "cut", [10.0, 30.0, math.nan]))
     assert cut.final_return() == 30.0
     assert cut.final_return(2) == 20.0
-    assert math.isnan(load_run(write_run(tmp_path / "no", [math.nan] * 2)).final_return())
+    without = load_run(write_run(tmp_path / "no", [math.nan] * 2))
+    assert math.isnan(without.final_return())
+    assert not without.has_return
+    assert final_returns([run, without, cut]).tolist() == [30.0, 30.0]
 
 
-def test_a_half_written_row_of_a_live_run_is_left_out(tmp_path: Path) -> None:
+def test_a_half_written_row_of_a_running_process_is_left_out(tmp_path: Path) -> None:
     directory = write_run(tmp_path / "run", [1.0, 2.0], iterations=4)
     with (directory / "metrics.csv").open("a") as file:
         file.write("3,15000,9")
@@ -49,79 +70,121 @@ def test_a_missing_return_is_nan(tmp_path: Path) -> None:
     assert np.isnan(run.metrics["return_mean"][0])
 
 
-def test_a_folder_without_a_run_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"nothing holds no run: there is no config\.json"):
-        load_run(tmp_path / "nothing")
-    with pytest.raises(ValueError, match="no runs below"):
-        load_runs(tmp_path)
+def test_a_run_without_an_iteration_has_no_first_reward(tmp_path: Path) -> None:
+    assert load_run(write_run(tmp_path / "new", [], iterations=3)).first_reward is None
+    run = load_run(write_run(tmp_path / "run", [math.nan, 0.0, 1.0]))
+    assert run.first_reward == (15_000, True)
 
 
-def test_collected_runs_read_back_equal_and_in_order(tmp_path: Path) -> None:
-    directories = [write_run(tmp_path / f"run{k}", [0.0, float(k)], seed=k) for k in (2, 0, 1)]
-    experiment = tmp_path / "results" / "sparse_half_cheetah"
-    targets = collect(directories, experiment)
-    assert targets[0] == experiment / "SparseHalfCheetah" / "emi" / "seed2"
-    assert sorted(path.name for path in targets[0].iterdir()) == [
-        "config.json",
-        "metrics.csv.gz",
-        "provenance.json",
-    ]
-    packed = gzip.decompress((targets[0] / "metrics.csv.gz").read_bytes())
-    assert packed == (directories[0] / "metrics.csv").read_bytes()
-    assert [(run.seed, run.final_return()) for run in load_runs(experiment)] == [
-        (0, 0.0),
-        (1, 1.0),
-        (2, 2.0),
-    ]
-
-
-def test_manifest_has_one_row_per_run_and_is_updated_in_place(tmp_path: Path) -> None:
-    results = tmp_path / "results"
-    collect([write_run(tmp_path / "b", [1.0], seed=1)], results / "one")
-    collect([write_run(tmp_path / "a", [1.0, 2.0], seed=0)], results / "one")
-    assert manifest_rows(results) == [
-        {
-            "run": f"one/SparseHalfCheetah/emi/seed{seed}",
-            "commit": "c0ffee",
-            "command": f"emi train SparseHalfCheetah --seed {seed}",
-            "seed": str(seed),
-            "machine": "Some CPU, fast, 2 cores",
-            "minutes": minutes,
-        }
-        for seed, minutes in ((0, "1.0"), (1, "0.5"))
-    ]
-    again = write_run(tmp_path / "c", [1.0] * 100, seed=1, starts=[("d00d", False)])
-    collect([again], results / "one")
-    assert [(row["seed"], row["commit"], row["minutes"]) for row in manifest_rows(results)] == [
-        ("0", "c0ffee", "1.0"),
-        ("1", "d00d", "50.0"),
-    ]
-
-
-def test_manifest_says_which_commits_made_a_resumed_or_modified_run(tmp_path: Path) -> None:
-    starts = [("c0ffee", False), ("c0ffee", False), ("d00d", True), (None, None)]
-    directory = write_run(tmp_path / "run", [1.0], starts=starts)
-    collect([directory], tmp_path / "results" / "one")
-    (row,) = manifest_rows(tmp_path / "results")
-    assert row["commit"] == "c0ffee d00d+modified unknown"
-    assert row["command"] == "emi train SparseHalfCheetah --seed 0"
-
-
-def test_collecting_twice_gives_the_same_bytes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("stored", "changed"),
+    [
+        ([], []),
+        (["eta", "seed", "steps", "threads", "device", "trpo.slices"], ["eta"]),
+        (["steps"], []),  # a shorter run of the preset is a run of the preset
+        (None, None),  # a run of an older version
+    ],
+)
+def test_changed_settings_come_from_the_provenance(
+    tmp_path: Path, stored: list[str] | None, changed: list[str] | None
 ) -> None:
-    directory = write_run(tmp_path / "run", [1.0, 2.0])
-    (target,) = collect([directory], tmp_path / "results" / "one")
-    first = {path.name: path.read_bytes() for path in target.iterdir()}
-    monkeypatch.setattr("time.time", lambda: 2e9)
-    collect([directory], tmp_path / "results" / "one")
-    assert {path.name: path.read_bytes() for path in target.iterdir()} == first
-    assert first["metrics.csv.gz"][4:8] == b"\0\0\0\0"  # the header's time stamp
+    assert load_run(write_run(tmp_path / "run", [1.0], changed=stored)).changed == changed
 
 
-def test_an_unfinished_run_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
-    whole = write_run(tmp_path / "whole", [1.0, 2.0])
-    stopped = write_run(tmp_path / "stopped", [1.0, 2.0], seed=1, iterations=3)
-    with pytest.raises(ValueError, match="stopped has not reached its 15000 steps"):
-        collect([whole, stopped], tmp_path / "results" / "one")
-    assert not (tmp_path / "results").exists()
+def test_a_folder_without_a_run_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"nothing holds no run: there is no config\.json"):
+        load_run(tmp_path / "nothing")
+    with pytest.raises(UserError, match="no runs in "):
+        find_runs([tmp_path])
+    with pytest.raises(UserError, match=r"there is no .*nowhere: give the folder"):
+        find_runs([tmp_path / "nowhere"])
+
+
+def test_runs_are_found_once_and_in_order(tmp_path: Path) -> None:
+    for number, (method, seed) in enumerate([("trpo", 0), ("emi", 1), ("emi", 0)]):
+        write_run(tmp_path / str(number), [1.0], method=method, seed=seed)
+    runs = find_runs([tmp_path, tmp_path / "0"])
+    assert [(run.method, run.seed) for run in runs] == [("emi", 0), ("emi", 1), ("trpo", 0)]
+
+
+class TestPacked:
+    def test_a_packed_run_is_the_same_run(self, tmp_path: Path) -> None:
+        directory = write_run(tmp_path / "run", [1.0, math.nan, 3.0], seed=2, changed=["eta"])
+        sample = write_sample(directory, [[5]])
+        path = pack_directory(directory, tmp_path / "packed", "SparseHalfCheetah/emi/seed2")
+        before, after = load_run(directory), load_run(path)
+        assert after.config == before.config
+        assert after.provenance == before.provenance
+        assert after.same_metrics(before)
+        assert after.changed == ["eta"]
+        np.testing.assert_array_equal(read_sample(after)["phi"], sample["phi"])
+
+    def test_records_come_back_whatever_they_share(self, tmp_path: Path) -> None:
+        def start(commit: str, **more: object) -> dict[str, object]:
+            return {"commit": commit, "machine": {"cores": 2}, **more}
+
+        records = {
+            "Env/emi/seed10": Record({"seed": 10, "a": {"b": [1, 2]}}, {"starts": [start("x")]}),
+            "Env/emi/seed2": Record(
+                {"seed": 2, "a": {"b": [1, 2]}, "new": None},
+                {"starts": [start("x", time=1), start("y")], "changed": []},
+            ),
+            "Env/trpo/seed0": Record({"seed": 0}, {"starts": [], "changed": ["a.b"]}),
+        }
+        content = pack(records)
+        assert pack(dict(reversed(records.items()))) == content
+        (tmp_path / RUNS).write_bytes(content)
+        assert read_records(tmp_path) == records
+        stored = json.loads(content)
+        assert stored["Env/emi"]["config"] == {"a": {"b": [1, 2]}}  # written once
+        assert list(stored["Env/emi"]["runs"]) == ["seed2", "seed10"]
+
+    def test_folders_above_and_inside_an_experiment_can_be_given(self, tmp_path: Path) -> None:
+        for seed in (0, 1):
+            directory = write_run(tmp_path / f"run{seed}", [1.0], seed=seed)
+            for experiment in ("one", "two"):
+                key = f"SparseHalfCheetah/emi/seed{seed}"
+                pack_directory(directory, tmp_path / "results" / experiment, key)
+        results = tmp_path / "results"
+        assert len(find_runs([results])) == 4
+        runs = find_runs([results / "one"])
+        assert [run.place for run in runs] == [
+            "one/SparseHalfCheetah/emi/seed0",
+            "one/SparseHalfCheetah/emi/seed1",
+        ]
+        assert len(find_runs([results / "one" / "SparseHalfCheetah"])) == 2
+        (run,) = find_runs([results / "two" / "SparseHalfCheetah" / "emi" / "seed1"])
+        assert (run.seed, run.place) == (1, "seed1")
+
+    @pytest.mark.parametrize(
+        "content", ["", "[]", "{}}", '{"Env/emi": {}}', '{"E/m": {"runs": {"seed0": {}}}}']
+    )
+    def test_a_damaged_file_is_named(self, tmp_path: Path, content: str) -> None:
+        (tmp_path / RUNS).write_text(content)
+        with pytest.raises(UserError, match=r"runs\.json is damaged \(.*\): restore it"):
+            find_runs([tmp_path])
+
+    def test_a_damaged_or_missing_metrics_file_is_named(self, tmp_path: Path) -> None:
+        directory = write_run(tmp_path / "run", [1.0])
+        path = pack_directory(directory, tmp_path / "packed", "SparseHalfCheetah/emi/seed0")
+        content = metrics_file(path).read_bytes()
+        metrics_file(path).write_bytes(content[:-9])
+        with pytest.raises(UserError, match="emi/seed0 cannot be read as a run \\("):
+            find_runs([tmp_path / "packed"])
+        metrics_file(path).unlink()
+        with pytest.raises(UserError, match="emi/seed0 cannot be read as a run \\("):
+            load_run(path)
+
+
+def test_the_report_needs_no_training_code() -> None:
+    program = (
+        "import sys, emi\n"
+        "before = set(sys.modules)\n"
+        "import emi.report.figures, emi.report.page.html\n"
+        "allowed = ('emi.report', 'emi.errors', 'emi.durable_file', 'emi.intrinsic.table')\n"
+        "loaded = [n for n in sys.modules if n.startswith('emi.') and n not in before]\n"
+        "print([n for n in loaded if not n.startswith(allowed) and n != 'emi.intrinsic'])\n"
+        "print('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("[]\nFalse\n", "")

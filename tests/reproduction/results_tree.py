@@ -1,4 +1,4 @@
-"""A small results/ for the tests: committed runs as `emi paper collect` leaves them."""
+"""A small results/ for the tests: runs as `emi paper collect` packs them."""
 
 import gzip
 import json
@@ -7,35 +7,62 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from safetensors.numpy import save_file
+from safetensors.numpy import save
 
-from emi.training.config import resolve, to_dict
-from emi.reproduction.experiment import Group
+from emi.report.packed import RUNS, Record, embedding_file, metrics_file, pack, read_records
+from emi.reproduction.experiment import Arm
+from emi.training.config import to_dict
+from emi.training.presets import resolve
 
 
-def write_group(
-    root: Path, group: Group, finals: Sequence[float], *, scale: float = 1.0, iterations: int = 0
+def write_arm(
+    root: Path, arm: Arm, finals: Sequence[float], *, scale: float = 1.0, iterations: int = 0
 ) -> None:
-    """A run for each of the first seeds, whose returns rise to these values in a straight line.
+    """A packed run for each of the first seeds; its returns rise linearly to these values.
 
-    The runs are to have `scale` of the group's steps; `iterations` of them are there, all if 0.
+    The config asks for `scale` of the arm's steps; `iterations` of them are done, all if 0.
     """
-    for seed, final in zip(group.seeds, finals, strict=False):
-        directory = group.directory(root, seed)
-        directory.mkdir(parents=True)
-        config = to_dict(
-            resolve(group.env, group.method, seed=seed, threads=1, overrides=group.settings)
-        )
-        steps = round(group.steps * scale)
-        config["steps"] = steps
-        (directory / "config.json").write_text(json.dumps(config))
+    experiment = root / arm.folder
+    records = read_records(experiment)
+    for seed, final in zip(arm.seeds, finals, strict=False):
+        path = arm.path(root, seed)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        options = {"seed": seed, "threads": 1, "steps": round(arm.steps * scale)}
+        config = to_dict(resolve(arm.env, arm.method, options, words=arm.settings))
         start = {"command": "emi train", "commit": "c0ffee", "modified": False}
         start["machine"] = {"cpu": "some CPU", "cores": 2}
-        (directory / "provenance.json").write_text(json.dumps({"starts": [start]}))
-        text = _metrics(steps, config["steps_per_iteration"], final, seed)
+        changed = [word.partition("=")[0] for word in arm.settings]
+        text = _metrics(config["steps"], config["steps_per_iteration"], final, seed)
         lines = text.splitlines(keepends=True)[: iterations + 1 if iterations else None]
-        compressed = gzip.compress("".join(lines).encode(), mtime=0)
-        (directory / "metrics.csv.gz").write_bytes(compressed)
+        metrics_file(path).write_bytes(gzip.compress("".join(lines).encode(), mtime=0))
+        key = path.relative_to(experiment).as_posix()
+        records[key] = Record(
+            json.loads(json.dumps(config)), {"changed": changed, "starts": [start]}
+        )
+    (experiment / RUNS).write_bytes(pack(records))
+
+
+def change_record(root: Path, arm: Arm, seed: int, **config: object) -> None:
+    """Change the config of a packed run."""
+    experiment = root / arm.folder
+    records = read_records(experiment)
+    record = records[arm.path(root, seed).relative_to(experiment).as_posix()]
+    record.config.update(config)
+    (experiment / RUNS).write_bytes(pack(records))
+
+
+def unpack_arm(root: Path, arm: Arm, seed: int) -> Path:
+    """Turn a packed run into a run directory."""
+    path, experiment = arm.path(root, seed), root / arm.folder
+    records = read_records(experiment)
+    record = records.pop(path.relative_to(experiment).as_posix())
+    path.mkdir()
+    (path / "config.json").write_text(json.dumps(record.config))
+    (path / "provenance.json").write_text(json.dumps(record.provenance))
+    (path / "metrics.csv").write_bytes(gzip.decompress(metrics_file(path).read_bytes()))
+    metrics_file(path).unlink()
+    (experiment / RUNS).write_bytes(pack(records))
+    return path
 
 
 def _metrics(steps: int, steps_per_iteration: int, final: float, seed: int) -> str:
@@ -52,11 +79,12 @@ def _metrics(steps: int, steps_per_iteration: int, final: float, seed: int) -> s
 
 
 def write_sample(path: Path, steps: int = 50) -> None:
-    """The embedding of a run of vectors: one whole episode."""
+    """The embedding of the packed run at `path`, with vector observations: one whole episode."""
     rng = np.random.default_rng(0)
     names = ("phi", "phi_next", "psi", "error")
     sample = {name: rng.normal(size=(steps, 2)).astype(np.float32) for name in names}
     sample |= {"bonus": rng.random(steps), "reward": np.zeros(steps)}
     sample |= {"clock": np.arange(steps), "env": np.zeros(steps, np.int64)}
+    sample["ended"] = np.arange(steps) == steps - 1
     sample |= {"obs": rng.normal(size=(steps, 20)).astype(np.float32)}
-    save_file(sample, path)
+    embedding_file(path).write_bytes(gzip.compress(save(sample), mtime=0))

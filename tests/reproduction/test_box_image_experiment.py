@@ -1,4 +1,4 @@
-"""The BoxImage experiment: the truth belongs to its transition, R² is R², nothing is done twice."""
+"""The BoxImage experiment: true positions match transitions, R² is R², nothing is done twice."""
 
 import csv
 import dataclasses
@@ -9,41 +9,39 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
+from emi.errors import UserError
 from emi.reproduction import box_image
 from emi.reproduction.box_image import (
     CONFIG,
     EXPERIMENT,
     FILES,
     TARGETS,
-    Target,
     affine_r2,
     draw,
-    lacking,
     make,
-    merge,
-    run,
     sample,
-    samples_in,
+    sizes,
 )
 from emi.reproduction.experiment import Budget, find
 
 
 def test_positions_and_actions_are_those_of_their_transitions() -> None:
-    data = sample(seed=3, samples=1_000)
-    n = len(data.batch)
+    batch, position = sample(seed=3, samples=1_000)
+    action = np.asarray(batch.action)
+    n = len(batch)
     assert n == 1_000
-    assert data.position.shape == data.action.shape == (n, 2)
+    assert position.shape == action.shape == (n, 2)
     # Two environments in turn: the row after next is the same disc, one action later, if no
     # wall was in its way.
-    moved = data.position[2:] - data.position[:-2]
-    free = ((data.position[2:] > 0) & (data.position[2:] < 100)).all(1)
+    moved = position[2:] - position[:-2]
+    free = ((position[2:] > 0) & (position[2:] < 100)).all(1)
     assert free.sum() > 500
-    np.testing.assert_allclose(moved[free], data.action[:-2][free], atol=1e-5)
+    np.testing.assert_allclose(moved[free], action[:-2][free], atol=1e-5)
     # The picture of s shows the disc where it is said to be.
-    frames = np.asarray(data.batch.obs[:], np.float64).reshape(n, 52, 52)
+    frames = np.asarray(batch.obs[:], np.float64).reshape(n, 52, 52)
     ink = np.abs(frames - np.median(frames, axis=0))
     centre = (ink * np.arange(52)).sum((1, 2)) / ink.sum((1, 2))
-    assert np.corrcoef(centre, data.position[:, 0])[0, 1] > 0.95
+    assert np.corrcoef(centre, position[:, 0])[0, 1] > 0.95
 
 
 def test_r2_is_one_for_an_affine_image_and_zero_for_noise() -> None:
@@ -57,6 +55,7 @@ def test_r2_is_one_for_an_affine_image_and_zero_for_noise() -> None:
 
 SMALL: dict[str, Any] = {
     "samples": 500,
+    "budget": Budget(),
     "config": dataclasses.replace(CONFIG, epochs=1, minibatch=100),
 }
 
@@ -67,7 +66,8 @@ def test_run_and_draw(
     monkeypatch.setattr(box_image, "SHOWN", 40)
     results = tmp_path / "results"
     box = results / "box_image"
-    run(results, [1], **SMALL)
+    box.mkdir(parents=True)
+    make(results, [("action", 1), ("state", 1)], **SMALL)
     files = sorted(path.name for path in box.iterdir())
     assert files == ["action-seed1.safetensors", "state-seed1.safetensors"]
     arrays = load_file(box / "action-seed1.safetensors")
@@ -78,10 +78,10 @@ def test_run_and_draw(
     }
     assert capsys.readouterr().out.count("R² position") == 2
 
-    # What is there is kept; only what is missing is learnt, and it comes out the same.
+    # One cell alone gives the same result.
     other = load_file(box / "state-seed1.safetensors")
     (box / "state-seed1.safetensors").unlink()
-    run(results, [1], **SMALL)
+    make(results, [("state", 1)], **SMALL)
     assert capsys.readouterr().out.startswith("seed 1, KL on the state: ")
     again = load_file(box / "state-seed1.safetensors")
     assert all(np.array_equal(again[name], other[name]) for name in other)
@@ -90,58 +90,65 @@ def test_run_and_draw(
     found = find(EXPERIMENT, results)
     assert len(found.missing_files) == 8  # of five seeds and two targets
     written = draw(found, tmp_path / "out" / "box_image")
-    names = [f"box_image.{kind}" for kind in ("png", "svg", "md", "csv")]
+    names = [f"box_image.{kind}" for kind in ("png", "md", "csv")]
     assert [path.name for path in written] == names
-    page = written[2].read_text()
+    page = written[1].read_text()
     assert "**SCALED: 500 of 30,000 samples**" in page
-    assert "SCALED: 500 of 30,000 samples" in written[1].read_text()
     assert f"| actions | 1 | {arrays['r2'][0]:.3f} | " in page
-    with written[3].open() as file:
+    with written[2].open() as file:
         rows = list(csv.DictReader(file))
     assert [(row["kl_on"], row["seed"]) for row in rows] == [("action", "1"), ("state", "1")]
     assert float(rows[0]["r2_action"]) == pytest.approx(arrays["r2"][1], abs=1e-4)
 
 
-def test_scaled_seeds_and_samples(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[Any] = []
-    monkeypatch.setattr(box_image, "run", lambda *arguments: asked.append(arguments))
-    make(Path("runs"), Budget())
-    make(Path("runs"), Budget(scale=0.1, seeds=(4, 7)))
-    make(Path("runs"), Budget(scale=0.0001, seeds=(0,)))
-    root = Path("runs")
-    assert asked == [(root, [0, 1, 2, 3, 4], 30_000), (root, [4], 3_000), (root, [0], 1_000)]
+MAKER = EXPERIMENT.maker
+assert MAKER is not None
 
 
-def write_file(root: Path, target: Target, seed: int, samples: int) -> None:
+def test_scaled_seeds_and_samples(tmp_path: Path) -> None:
+    assert MAKER is not None
+    scales = (1.0, 0.1, 0.0001)
+    assert [MAKER.asked(Budget(scale=scale)) for scale in scales] == [30_000, 3_000, 1_000]
+    assert MAKER.lacking(tmp_path, Budget(seeds=(4, 7))) == [("action", 4), ("state", 4)]
+    assert len(MAKER.lacking(tmp_path, Budget())) == 10
+
+
+def write_file(root: Path, target: str, seed: int, samples: int) -> None:
     path = root / FILES[target, seed]
     path.parent.mkdir(parents=True, exist_ok=True)
     save_file({"samples": np.array([samples])}, path)
 
 
-def test_fewer_samples_are_as_good_as_none(tmp_path: Path) -> None:
+def test_a_file_with_fewer_samples_counts_as_missing(tmp_path: Path) -> None:
+    assert MAKER is not None
+
+    def lacking(budget: Budget) -> list[int]:
+        return sorted({seed for _, seed in MAKER.lacking(source, budget)})
+
     source, target = tmp_path / "runs", tmp_path / "results"
     for seed, (new, old) in enumerate([(30_000, 600), (600, 30_000), (30_000, 0), (0, 600)]):
         for root, samples in ((source, new), (target, old)):
             for kind in TARGETS if samples else ():
                 write_file(root, kind, seed, samples)
-    assert lacking(source, Budget()) == [1, 3, 4]
-    assert lacking(source, Budget(seeds=(0, 1))) == [1]
-    assert lacking(source, Budget(scale=0.02)) == [1, 3, 4]  # a thousand at least
+    assert lacking(Budget()) == [1, 3, 4]
+    assert lacking(Budget(seeds=(0, 1))) == [1]
+    assert lacking(Budget(scale=0.02)) == [1, 3, 4]  # a thousand at least
     write_file(source, "state", 2, 600)
-    assert lacking(source, Budget()) == [1, 2, 3, 4]
+    assert lacking(Budget()) == [1, 2, 3, 4]
 
-    written = merge(source, target)
+    written = MAKER.merge(source, target)
     assert [path.name for path in written] == [
         f"{kind}-seed{seed}.safetensors" for kind in TARGETS for seed in (0, 2)
     ]
-    found = [[samples_in(target, kind, seed) for seed in range(5)] for kind in TARGETS]
+    there = sizes(target)
+    found = [[there.get((kind, seed), 0) for seed in range(5)] for kind in TARGETS]
     assert found == [[30_000, 30_000, 30_000, 600, 0], [30_000, 30_000, 600, 600, 0]]
-    assert merge(source, target) == []
+    assert MAKER.merge(source, target) == []
 
 
 def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     path = tmp_path / FILES["action", 0]
     path.parent.mkdir(parents=True)
     path.write_bytes(b"torn")
-    with pytest.raises(ValueError, match=r"action-seed0\.safetensors is damaged \("):
-        samples_in(tmp_path, "action", 0)
+    with pytest.raises(UserError, match=r"action-seed0\.safetensors is damaged \("):
+        sizes(tmp_path)

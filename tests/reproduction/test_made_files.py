@@ -1,8 +1,9 @@
-"""Files that no sweep trains: made once, with a record of how, and a row in the manifest."""
+"""Files of an experiment that are not runs: made once, with a record and a manifest row."""
 
 import csv
 import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,40 +12,36 @@ import pytest
 
 from emi.cli import main
 from emi.reproduction import commands, made_files
-from emi.reproduction.experiment import Budget, Experiment, Made
+from emi.reproduction.experiment import Budget, Cell, Experiment, FileMaker
 
 SEEDS = (0, 1, 2)
 FILES = {seed: f"ink/{seed}.txt" for seed in SEEDS}
 
 
-def make(root: Path, budget: Budget) -> None:
-    for seed in lacking(root, budget):
+def make(root: Path, cells: Sequence[Cell], samples: int, budget: Budget) -> None:
+    for _, seed in cells:
         if seed == 2 and (root / "broken").exists():
             raise KeyboardInterrupt
         (root / FILES[seed]).write_text("new")
 
 
-def lacking(root: Path, budget: Budget) -> list[int]:
-    return [seed for seed in budget.chosen(SEEDS) if not (root / FILES[seed]).exists()]
+def sizes(root: Path) -> dict[Cell, int]:
+    return {("ink", seed): 1 for seed, name in FILES.items() if (root / name).exists()}
 
 
-def merge(source: Path, target: Path) -> list[Path]:
-    written = []
-    for seed in lacking(target, Budget()):
-        if (source / FILES[seed]).exists():
-            (target / "ink").mkdir(parents=True, exist_ok=True)
-            written.append(Path(shutil.copyfile(source / FILES[seed], target / FILES[seed])))
-    return written
+def copy(source: Path, target: Path, cells: Sequence[Cell]) -> list[Path]:
+    (target / "ink").mkdir(parents=True, exist_ok=True)
+    names = [FILES[seed] for _, seed in cells]
+    return [Path(shutil.copyfile(source / name, target / name)) for name in names]
 
 
 INK = Experiment(
     name="ink",
     question="Is it written?",
     paper="is printed.",
-    groups=(),
     draw=lambda found, stem: [],
     files=tuple(FILES.values()),
-    made=Made(SEEDS, make, lacking, merge),
+    maker=FileMaker(tuple(("ink", seed) for seed in SEEDS), 1, 1, sizes, make, copy),
 )
 
 
@@ -87,11 +84,10 @@ def test_made_collected_and_completed(capsys: pytest.CaptureFixture[str]) -> Non
     assert row["commit"].startswith(first["commit"] or "unknown")
     assert row["minutes"] == "0.0"
 
-    # Elsewhere, what results/ has is not made again, and its record goes on.
-    (RESULTS / "ink/0.txt").write_text("kept")
+    # In another folder, what results/ has is not made again.
     assert emi("run", "ink", "--missing", "--out", "other") == 0
-    assert Path("other/ink/0.txt").read_text() == "kept"
-    assert [start["seeds"] for start in starts(Path("other"))] == [[0, 1], [2]]
+    assert [path.name for path in Path("other/ink").glob("*.txt")] == ["2.txt"]
+    assert [start["seeds"] for start in starts(Path("other"))] == [[2]]
     capsys.readouterr()
     assert emi("collect", "ink", "--runs", "other") == 0
     assert capsys.readouterr().out.splitlines() == ["results/ink/2.txt"]
@@ -107,7 +103,7 @@ def test_made_collected_and_completed(capsys: pytest.CaptureFixture[str]) -> Non
     assert capsys.readouterr().out == "nothing new below other\n"
 
 
-def test_records_of_two_machines_are_put_together() -> None:
+def test_records_of_two_machines_are_merged() -> None:
     for seed, out in ((0, "one"), (2, "two")):
         assert emi("run", "ink", "--seeds", seed, "--out", out) == 0
         record = Path(out) / "ink/provenance.json"
@@ -120,48 +116,53 @@ def test_records_of_two_machines_are_put_together() -> None:
     assert (row["seed"], row["minutes"]) == ("0,2", "2.0")
 
 
-def test_what_is_there_is_no_start(capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_to_make_is_no_start(capsys: pytest.CaptureFixture[str]) -> None:
     assert emi("run", "ink") == 0
     capsys.readouterr()
     assert emi("run", "ink") == 0
-    assert capsys.readouterr().out.startswith("ink: all of it is in runs/paper/ink\n")
+    assert capsys.readouterr().out.startswith("ink: complete in runs/paper/ink\n")
     assert len(starts(RUNS)) == 1
 
 
-def test_bad_words_are_refused_before_anything_is_made(capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_options_are_refused_before_anything_is_made(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     for words in (["--seeds", "9"], ["--engine", "rya"], ["--jobs", "0"]):
         assert emi("run", "ink", *words) == 2
         assert capsys.readouterr().err.count("\n") == 1
     assert not RUNS.exists()
 
 
-def test_what_was_interrupted_has_its_record_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_start_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter((10.0, 100.0, 200.0, 230.0))
     monkeypatch.setattr(made_files, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     RUNS.mkdir(parents=True)
     (RUNS / "broken").touch()
     with pytest.raises(KeyboardInterrupt):
-        commands.run(["ink"], RUNS, Budget(), words=["emi", "paper", "run", "ink"])
+        commands.run_experiments(["ink"], RUNS, Budget(), command=["emi", "paper", "run", "ink"])
     (RUNS / "broken").unlink()
     record = RUNS / "ink/provenance.json"
     record.write_text(record.read_text().replace('"time": "', '"time": "1'))  # another second
-    assert commands.run(["ink"], RUNS, Budget(), words=["emi", "paper", "run", "ink"]) == 0
+    assert (
+        commands.run_experiments(["ink"], RUNS, Budget(), command=["emi", "paper", "run", "ink"])
+        == 0
+    )
     assert [start["seconds"] for start in starts(RUNS)] == [90.0, 30.0]
     assert [start["seeds"] for start in starts(RUNS)] == [[0, 1], [2]]
-    assert commands.collect(["ink"], RUNS, RESULTS) == 0
+    assert commands.collect_results(["ink"], RUNS, RESULTS) == 0
     (row,) = manifest(RESULTS)
     assert (row["seed"], row["minutes"]) == ("0-2", "2.0")
 
 
-def test_what_was_interrupted_before_anything_was_made_has_none() -> None:
+def test_a_start_that_made_nothing_is_not_recorded() -> None:
     RUNS.mkdir(parents=True)
     (RUNS / "broken").touch()
     with pytest.raises(KeyboardInterrupt):
-        commands.run(["ink"], RUNS, Budget(seeds=(2,)), words=["emi", "--seeds", "2"])
+        commands.run_experiments(["ink"], RUNS, Budget(seeds=(2,)), command=["emi", "--seeds", "2"])
     assert starts(RUNS) == []
     for seed in (0, 1):
-        typed = ["emi", "--seeds", str(seed)]
-        assert commands.run(["ink"], RUNS, Budget(seeds=(seed,)), words=typed) == 0
-    assert commands.collect(["ink"], RUNS, RESULTS) == 0
+        command = ["emi", "--seeds", str(seed)]
+        assert commands.run_experiments(["ink"], RUNS, Budget(seeds=(seed,)), command=command) == 0
+    assert commands.collect_results(["ink"], RUNS, RESULTS) == 0
     (row,) = manifest(RESULTS)
     assert (row["seed"], row["command"]) == ("0-1", "emi --seeds 0; emi --seeds 1")

@@ -1,4 +1,4 @@
-"""`emi paper` from the command line: list, run, collect, draw, and what it says when it cannot."""
+"""`emi paper` from the command line: list, run, collect, draw, and its errors."""
 
 import dataclasses
 import errno
@@ -8,15 +8,25 @@ import os
 from pathlib import Path
 
 import pytest
-from results_tree import write_group, write_sample
+from results_tree import change_record, unpack_arm, write_arm, write_sample
 
 from emi.cli import main
-from emi.sweeps.sweep import Cell
-from emi.reproduction import ablation, coefficient_search, commands, embedding_paths, emi_d_coefficient
+from emi.errors import UserError
+from emi.report.load import load_run
+from emi.report.packed import embedding_file, metrics_file, read_records
+from emi.reproduction import (
+    ablation,
+    coefficient_search,
+    commands,
+    embedding_paths,
+)
 from emi.reproduction.catalogue import EXPERIMENTS
+from emi.reproduction.collect import commits_of
 from emi.reproduction.commands import planned, scaled_steps
-from emi.reproduction.experiment import Budget, Experiment, Group, find, finished_run
+from emi.reproduction.drawing import draw_returns
+from emi.reproduction.experiment import Arm, Budget, Experiment, find, finished_run
 from emi.reproduction.tasks import task
+from emi.sweeps.sweep import Cell
 
 NAMES = [
     "table_1",
@@ -43,14 +53,14 @@ METHODS = ("emi", "emi-d", "ex2")  # of which there are runs; few, for every pan
 
 
 def fill(results: Path) -> None:
-    """Two seeds of every group of these methods on SparseHalfCheetah, and one embedding."""
-    shared = (group for e in EXPERIMENTS for group in e.groups)
-    groups = {group.place: group for group in sorted(shared, key=lambda group: len(group.seeds))}
-    for group in groups.values():
-        if group.env == "SparseHalfCheetah" and group.method in METHODS:
-            write_group(results, group, (220.0, 10.0) if group.method == "emi" else (150.0, 90.0))
+    """Two seeds of every arm of these methods on SparseHalfCheetah, and one embedding."""
+    shared = (arm for e in EXPERIMENTS for arm in e.arms)
+    arms = {arm.place: arm for arm in sorted(shared, key=lambda arm: len(arm.seeds))}
+    for arm in arms.values():
+        if arm.env == "SparseHalfCheetah" and arm.method in METHODS:
+            write_arm(results, arm, (220.0, 10.0) if arm.method == "emi" else (150.0, 90.0))
     (emi,) = task("SparseHalfCheetah", ("emi",), (0,))
-    write_sample(emi.directory(results, 0) / "embedding.safetensors")
+    write_sample(emi.path(results, 0))
 
 
 @pytest.fixture(scope="module")
@@ -60,14 +70,14 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def words(*parts: object) -> list[str]:
+def paper(*parts: object) -> list[str]:
     return ["paper", *map(str, parts)]
 
 
-def test_list_has_every_experiment_with_its_question_and_what_is_there(
+def test_list_has_every_experiment_with_its_question_and_available_runs(
     results: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(words("list", "--results", results)) == 0
+    assert main(paper("list", "--results", results)) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == NAMES
     assert all(
@@ -82,12 +92,12 @@ def test_everything_is_drawn_and_the_same_runs_give_the_same_bytes(
     results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     whole, again = tmp_path / "whole", tmp_path / "again"
-    assert main(words("draw", "--results", results, "--out", whole)) == 0
+    assert main(paper("draw", "--results", results, "--out", whole)) == 0
     said = capsys.readouterr()
     assert said.err == ""
     stems = {path.stem for path in whole.iterdir()}
-    worlds = {"embedding_paths_SparseHalfCheetah", "error_model_SparseHalfCheetah"}
-    assert stems == {*NAMES, *worlds} - {
+    of_environments = {"embedding_paths_SparseHalfCheetah", "error_model_SparseHalfCheetah"}
+    assert stems == {*NAMES, *of_environments} - {
         "embedding_paths",
         "atari_curves",
         "box_image",
@@ -96,7 +106,7 @@ def test_everything_is_drawn_and_the_same_runs_give_the_same_bytes(
     assert all(str(path) in said.out.splitlines() for path in whole.iterdir())
     # Nothing is scaled, and nothing says so.
     assert not any(b"SCALED" in path.read_bytes() for path in whole.iterdir())
-    # One line for each missing group, with all that lack it.
+    # One line for each missing arm, with all that lack it.
     missing = [line for line in said.out.splitlines() if line.startswith("missing: ")]
     assert len(missing) == len(set(missing))
     error_model = "ablation_no_error_model/SparseHalfCheetah/emi seeds 2-4, 5M steps"
@@ -108,7 +118,7 @@ def test_everything_is_drawn_and_the_same_runs_give_the_same_bytes(
 
     # A table with a bootstrap, points in a raster, curves: by name, and only what was named.
     names = ("statistical_tests", "error_model", "rounding")
-    assert main(words("draw", *names, "--results", results, "--out", again)) == 0
+    assert main(paper("draw", *names, "--results", results, "--out", again)) == 0
     drawn = sorted(again.iterdir())
     assert {path.stem for path in drawn} == {*names, "error_model_SparseHalfCheetah"}
     assert all(path.read_bytes() == (whole / path.name).read_bytes() for path in drawn)
@@ -117,58 +127,54 @@ def test_everything_is_drawn_and_the_same_runs_give_the_same_bytes(
 def test_scaled_runs_are_marked_in_figure_and_table(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write_group(tmp_path, ablation.GROUPS[0], [1.0, 2.0], scale=0.02)
-    write_group(tmp_path, ablation.GROUPS[2], [3.0, 4.0])
-    assert main(words("draw", "ablation", "--results", tmp_path)) == 0
+    write_arm(tmp_path, ablation.ARMS[0], [1.0, 2.0], scale=0.02)
+    write_arm(tmp_path, ablation.ARMS[2], [3.0, 4.0])
+    assert main(paper("draw", "ablation", "--results", tmp_path)) == 0
     mark = "SCALED: SparseHalfCheetah at 0.1M of 5M steps"
     figures = tmp_path / "figures"
     assert f"**{mark}**" in (figures / "ablation.md").read_text().splitlines()
-    assert mark in (figures / "ablation.svg").read_text()
+    assert (figures / "ablation.png").exists()
     assert f"ablation: {mark}" in capsys.readouterr().out.splitlines()
 
 
 def test_unfinished_runs_are_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_group(tmp_path, ablation.GROUPS[0], [1.0, 2.0], iterations=999)
+    write_arm(tmp_path, ablation.ARMS[0], [1.0, 2.0], iterations=999)
     # Another has just begun: in its first iteration a run has a config and no metrics.
-    (group,) = task("SparseHalfCheetah", ("trpo",), (0,))
-    write_group(tmp_path, group, [1.0])
-    (group.directory(tmp_path, 0) / "metrics.csv.gz").unlink()
-    assert finished_run(group, tmp_path, 0) is None
-    assert main(words("draw", "ablation", "--results", tmp_path)) == 0
+    (arm,) = task("SparseHalfCheetah", ("trpo",), (0,))
+    write_arm(tmp_path, arm, [1.0])
+    metrics_file(arm.path(tmp_path, 0)).unlink()
+    assert finished_run(arm, tmp_path, 0) is None
+    assert main(paper("draw", "ablation", "--results", tmp_path)) == 0
     line, *_ = capsys.readouterr().out.splitlines()
     place = "ablation_no_information/SparseHalfCheetah/emi"
     assert line == f"missing: {place} seeds 0-4, 5M steps (ablation)"
     assert not (tmp_path / "figures").exists()
-    assert main(words("collect", "ablation", "--runs", tmp_path, "--results", "nowhere")) == 0
+    assert main(paper("collect", "ablation", "--runs", tmp_path, "--results", "nowhere")) == 0
     said = [f"not finished: {tmp_path / place / f'seed{seed}'}" for seed in (0, 1)]
     assert capsys.readouterr().out.splitlines() == [*said, f"nothing new below {tmp_path}"]
 
 
 def test_a_run_must_have_the_whole_preset_of_its_group(tmp_path: Path) -> None:
-    (group,) = task("SparseHalfCheetah", ("trpo",), (0,))
-    write_group(tmp_path, group, [1.0])
-    path = group.directory(tmp_path, 0) / "config.json"
-    config = json.loads(path.read_text())
-    config["threads"], config["trpo"]["slices"] = 7, 3  # as fast or as slow as one likes
-    del config["trpo"]["damping"]  # before there was such an option
-    path.write_text(json.dumps(config))
-    assert finished_run(group, tmp_path, 0) is not None
-    config["trpo"]["max_kl"] = 0.5
-    path.write_text(json.dumps(config))
-    with pytest.raises(ValueError, match=r"was run with trpo\.max_kl=0\.5 and not 0\.01: move"):
-        finished_run(group, tmp_path, 0)
-    assert finished_run(dataclasses.replace(group, past=True), tmp_path, 0) is not None
+    (arm,) = task("SparseHalfCheetah", ("trpo",), (0,))
+    write_arm(tmp_path, arm, [1.0])
+    trpo = load_run(arm.path(tmp_path, 0)).config["trpo"]
+    del trpo["damping"]  # as before this setting existed
+    change_record(tmp_path, arm, 0, threads=7, trpo=trpo | {"slices": 3})
+    assert finished_run(arm, tmp_path, 0) is not None
+    change_record(tmp_path, arm, 0, trpo=trpo | {"max_kl": 0.5})
+    with pytest.raises(UserError, match=r"was run with trpo\.max_kl=0\.5 and not 0\.01: move"):
+        finished_run(arm, tmp_path, 0)
+    assert finished_run(dataclasses.replace(arm, past=True), tmp_path, 0) is not None
 
 
-def test_a_run_with_other_settings_is_not_drawn_as_what_it_is_not(
+def test_a_run_with_other_settings_is_not_drawn(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    whole, wrong = ablation.GROUPS[2], ablation.GROUPS[1]
-    write_group(tmp_path, whole, [1.0])
-    wrong.directory(tmp_path, 0).parent.mkdir(parents=True)
-    whole.directory(tmp_path, 0).rename(wrong.directory(tmp_path, 0))
-    write_group(tmp_path, coefficient_search.EXPERIMENT.groups[0], [0.0, 0.0])
-    assert main(words("draw", "ablation", "coefficient_search", "--results", tmp_path)) == 1
+    whole, wrong = ablation.ARMS[2], ablation.ARMS[1]
+    write_arm(tmp_path, whole, [1.0])
+    (tmp_path / whole.folder).rename(tmp_path / wrong.folder)
+    write_arm(tmp_path, coefficient_search.EXPERIMENT.arms[0], [0.0, 0.0])
+    assert main(paper("draw", "ablation", "coefficient_search", "--results", tmp_path)) == 1
     said = capsys.readouterr()
     sentence = "was run with intrinsic.error_model=True and not False"
     assert said.err.startswith("emi: ablation is not drawn: ")
@@ -178,74 +184,97 @@ def test_a_run_with_other_settings_is_not_drawn_as_what_it_is_not(
 
 
 @pytest.mark.parametrize(
-    ("typed", "sentence"),
+    ("arguments", "sentence"),
     [
         (["draw", "abblation"], "unknown table or figure 'abblation': did you mean 'ablation'?"),
         (["run", "nonsense"], "unknown table or figure 'nonsense': see 'emi paper list'"),
-        (["run", "ablation", "--scale", "2"], "--scale lies above 0 and not above 1, got 2"),
+        (["run", "ablation", "--scale", "2"], "--scale must be above 0 and at most 1, got 2"),
         (["run", "rounding", "--seeds", "3"], "there is nothing to run"),
         (["run", "ablation", "--seeds", "x"], "--seeds takes numbers like 0-4,7, got 'x'"),
         (["run"], "the following arguments are required: NAME"),
-        (["draw", "--results", "typo"], "typo is no folder: give that of the results"),
-        (["list", "--results", "/dev/null"], "/dev/null is no folder: give that of the results"),
+        (["draw", "--results", "typo"], "typo is not a folder: give the folder of the results"),
+        (["list", "--results", "/dev/null"], "/dev/null is not a folder: give the folder"),
         (["collect", "--runs", "x", "--results", "./x"], "--runs and --results are both x"),
     ],
 )
 def test_bad_input_is_one_sentence(
-    typed: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(words(*typed)) == 2
+    assert main(paper(*arguments)) == 2
     error = capsys.readouterr().err
     assert error.startswith(f"emi: {sentence}")
     assert error.count("\n") == 1
 
 
 @pytest.mark.parametrize(
-    ("name", "content"),
+    ("file", "content", "sentence"),
     [
-        ("metrics.csv.gz", gzip.compress(b"iteration\n" * 99)[:-9]),
-        ("metrics.csv.gz", gzip.compress(b"")),
-        ("config.json", b"{"),
-        ("config.json", b"{}"),
-        ("provenance.json", None),
+        (
+            "seed1.csv.gz",
+            gzip.compress(b"i\n" * 99, mtime=0)[:-9],
+            "emi/seed1 cannot be read as a run",
+        ),
+        ("seed1.csv.gz", gzip.compress(b"", mtime=0), "emi/seed1 cannot be read as a run"),
+        ("../../runs.json", b"{", "runs.json is damaged"),
     ],
+    ids=["cut", "empty", "metadata"],
 )
 def test_a_damaged_run_is_named_and_the_rest_is_drawn(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, content: bytes | None
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], file: str, content: bytes, sentence: str
 ) -> None:
-    write_group(tmp_path, ablation.GROUPS[0], [1.0, 2.0])
-    write_group(tmp_path, coefficient_search.EXPERIMENT.groups[0], [0.0, 0.0])
-    damaged = ablation.GROUPS[0].directory(tmp_path, 1)
-    if content is None:
-        (damaged / name).unlink()
-    else:
-        (damaged / name).write_bytes(content)
-    assert main(words("draw", "ablation", "coefficient_search", "--results", tmp_path)) == 1
+    write_arm(tmp_path, ablation.ARMS[0], [1.0, 2.0])
+    write_arm(tmp_path, coefficient_search.EXPERIMENT.arms[0], [0.0, 0.0])
+    (ablation.ARMS[0].path(tmp_path, 1).parent / file).resolve().write_bytes(content)
+    assert main(paper("draw", "ablation", "coefficient_search", "--results", tmp_path)) == 1
     said = capsys.readouterr()
-    assert said.err.startswith(f"emi: ablation is not drawn: {damaged} cannot be read as a run (")
+    assert said.err.startswith(f"emi: ablation is not drawn: {tmp_path}/ablation_no_information/")
+    assert f"{sentence} (" in said.err
     assert said.err.count("\n") == 1
     assert str(tmp_path / "figures" / "coefficient_search.md") in said.out
 
 
-def test_another_run_replaces_one_with_a_word(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("config.json", b"{"), ("config.json", b"{}"), ("provenance.json", None)],
+)
+def test_a_damaged_run_directory_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, content: bytes | None
 ) -> None:
-    group = ablation.GROUPS[0]
+    write_arm(tmp_path, ablation.ARMS[0], [1.0])
+    damaged = unpack_arm(tmp_path, ablation.ARMS[0], 0)
+    if content is None:
+        (damaged / name).unlink()
+    else:
+        (damaged / name).write_bytes(content)
+    assert main(paper("draw", "ablation", "--results", tmp_path)) == 1
+    error = capsys.readouterr().err
+    assert error.startswith(f"emi: ablation is not drawn: {damaged} cannot be read as a run (")
+
+
+def test_replacing_a_run_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arm = ablation.ARMS[0]
     for root, final in (("old", 1.0), ("new", 2.0)):
-        write_group(tmp_path / root, group, [final])
-    path = group.directory(tmp_path / "new", 0) / "provenance.json"
+        write_arm(tmp_path / root, arm, [final])
+    path = tmp_path / "new" / arm.folder / "runs.json"
     path.write_text(path.read_text().replace("c0ffee", "decaf"))
-    old = group.directory(tmp_path / "old", 0)
+    old = arm.path(tmp_path / "old", 0)
     for said in ([f"replaced: {old} was of commit c0ffee and now decaf", str(old)], [str(old)]):
-        typed = ["collect", "ablation", "--runs", tmp_path / "new", "--results", tmp_path / "old"]
-        assert main(words(*typed)) == 0
+        arguments = [
+            "collect",
+            "ablation",
+            "--runs",
+            tmp_path / "new",
+            "--results",
+            tmp_path / "old",
+        ]
+        assert main(paper(*arguments)) == 0
         assert capsys.readouterr().out.splitlines() == said
 
 
 def test_a_full_disk_leaves_the_manifest_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write_group(tmp_path / "runs", ablation.GROUPS[0], [1.0])
+    write_arm(tmp_path / "runs", ablation.ARMS[0], [1.0])
     results = tmp_path / "results"
     results.mkdir()
     before = "run,commit,command,seed,machine,minutes\nold,c,emi,0,m,1.0\n"
@@ -258,15 +287,15 @@ def test_a_full_disk_leaves_the_manifest_whole(
         sync(descriptor)
 
     monkeypatch.setattr(os, "fsync", full)
-    typed = ["collect", "ablation", "--runs", tmp_path / "runs", "--results", results]
-    assert main(words(*typed)) == 1
-    sentence = "emi: cannot write: no space left on device: mend that and run this again\n"
+    arguments = ["collect", "ablation", "--runs", tmp_path / "runs", "--results", results]
+    assert main(paper(*arguments)) == 1
+    sentence = "emi: cannot write: no space left on device: fix that and run this again\n"
     assert capsys.readouterr().err == sentence
     assert (results / "MANIFEST.csv").read_text() == before
     assert [path.name for path in results.iterdir() if path.is_file()] == ["MANIFEST.csv"]
 
 
-def test_what_comes_next_is_said_with_the_folders_that_were_given(
+def test_the_next_commands_name_the_given_folders(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     names: list[str] = []
@@ -277,7 +306,7 @@ def test_what_comes_next_is_said_with_the_folders_that_were_given(
 
     monkeypatch.setattr(commands, "sweep", done)
     monkeypatch.chdir(tmp_path)
-    assert main(words("run", "ablation", "--seeds", "0", "--results", "my results")) == 0
+    assert main(paper("run", "ablation", "--seeds", "0", "--results", "my results")) == 0
     assert capsys.readouterr().out.splitlines() == [
         "next: emi paper collect ablation --runs runs/paper --results 'my results'",
         "then: emi paper draw ablation --results 'my results'",
@@ -311,27 +340,27 @@ def test_all_groups_are_planned_once_and_seed_by_seed(tmp_path: Path) -> None:
     assert without["sparse_half_cheetah"].error_model is True  # type: ignore[union-attr]
 
 
-def test_only_what_results_lack_is_planned_when_asked(tmp_path: Path) -> None:
-    write_group(tmp_path, ablation.GROUPS[2], [1.0] * 4)
+def test_only_missing_runs_are_planned_if_asked(tmp_path: Path) -> None:
+    write_arm(tmp_path, ablation.ARMS[2], [1.0] * 4)
     (experiment,) = (e for e in EXPERIMENTS if e.name == "loss_convergence")
     assert len(planned([experiment], tmp_path / "runs", Budget())) == 5
     (cell,) = planned([experiment], tmp_path / "runs", Budget(), tmp_path)
     assert cell.config.seed == 4
 
 
-def test_a_scaled_run_is_not_the_whole_one(
+def test_a_scaled_run_does_not_replace_the_full_one(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write_group(tmp_path, ablation.GROUPS[2], [1.0] * 5, scale=0.1)
+    write_arm(tmp_path, ablation.ARMS[2], [1.0] * 5, scale=0.1)
     (experiment,) = (e for e in EXPERIMENTS if e.name == "loss_convergence")
     assert len(planned([experiment], tmp_path / "runs", Budget(), tmp_path)) == 5
     assert planned([experiment], tmp_path / "runs", Budget(scale=0.1), tmp_path) == []
-    main(words("list", "--results", tmp_path))
+    main(paper("list", "--results", tmp_path))
     (line,) = (x for x in capsys.readouterr().out.splitlines() if x.startswith("loss_convergence"))
     assert line.endswith("(5 of 5 runs, 5 of them scaled)")
 
 
-def test_what_cannot_be_run_again_is_not_planned(tmp_path: Path) -> None:
+def test_runs_of_an_earlier_version_are_not_planned(tmp_path: Path) -> None:
     (experiment,) = (e for e in EXPERIMENTS if e.name == "rounding")
     (cell,) = planned([experiment], tmp_path, Budget())
     assert cell.path.parts[-4] == "sparse_half_cheetah"
@@ -340,84 +369,128 @@ def test_what_cannot_be_run_again_is_not_planned(tmp_path: Path) -> None:
 def test_run_collect_and_draw_from_end_to_end(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two groups of a world that is there in a second; the real sweep, three iterations each."""
-    world = "gym:MountainCarContinuous-v0"
+    """Two arms of a fast environment, trained by a real sweep for three iterations each."""
+    env = "gym:MountainCarContinuous-v0"
     small = ("steps_per_iteration=1000", "num_envs=1")  # an episode has 999 steps
-    groups = (
-        Group("small_plain", world, "trpo", (0,), 5_000, small, "α = 0"),
-        Group("small_bonus", world, "emi", (0,), 5_000, (*small, "intrinsic.epochs=1"), "α"),
+    arms = (
+        Arm("small_plain", env, "trpo", (0,), 5_000, small, "α = 0"),
+        Arm("small_bonus", env, "emi", (0,), 5_000, (*small, "intrinsic.epochs=1"), "α"),
     )
-    tiny = Experiment("tiny", "Does it run?", "does.", groups, emi_d_coefficient.EXPERIMENT.draw)
+    tiny = Experiment("tiny", "Does it run?", "does.", draw_returns, arms)
     monkeypatch.setattr(commands, "named", lambda names: (tiny,))
     runs, results = tmp_path / "runs", tmp_path / "results"
-    typed = words("run", "tiny", "--scale", "0.1", "--out", runs, "--jobs", 1)
-    assert main(typed) == 0
+    arguments = paper("run", "tiny", "--scale", "0.1", "--out", runs, "--jobs", 1)
+    assert main(arguments) == 0
     said = capsys.readouterr().out
     assert "2 runs: 2 done" in said
     assert f"next: emi paper collect tiny --runs {runs}" in said
-    directory = groups[0].directory(runs, 0)
+    directory = arms[0].path(runs, 0)
     assert directory == runs / "small_plain/gym-MountainCarContinuous-v0/trpo/seed0"
     assert json.loads((directory / "config.json").read_text())["steps"] == 3_000
     # Started again, it does nothing twice.
-    assert main(typed) == 0
+    assert main(arguments) == 0
     assert "2 runs: 2 skipped" in capsys.readouterr().out
 
-    assert main(words("collect", "tiny", "--runs", runs, "--results", results)) == 0
+    assert main(paper("collect", "tiny", "--runs", runs, "--results", results)) == 0
     collected = capsys.readouterr().out.splitlines()
-    assert collected == [str(group.directory(results, 0)) for group in groups]
+    assert collected == [str(arm.path(results, 0)) for arm in arms]
+    (record,) = read_records(results / "small_bonus").values()
+    assert record.config["steps"] == 3_000
+    changed = {"intrinsic.epochs", "num_envs", "steps", "steps_per_iteration"}
+    assert changed <= set(record.provenance["changed"])
     _, *manifest = (results / "MANIFEST.csv").read_text().splitlines()
     assert [row.partition(",")[0] for row in manifest] == [
         "small_bonus/gym-MountainCarContinuous-v0/emi/seed0",
         "small_plain/gym-MountainCarContinuous-v0/trpo/seed0",
     ]
-    assert main(words("draw", "tiny", "--results", results)) == 0
+    # The sweep handed over a config file; the manifest has the command that is equivalent to it.
+    command = manifest[0].split(",")[2]
+    assert command.startswith(f"emi train {env} --method emi --seed 0 --steps 3000 ")
+    assert command.endswith("--set intrinsic.epochs=1 num_envs=1 steps_per_iteration=1000")
+    assert main(paper("draw", "tiny", "--results", results)) == 0
     drawn = capsys.readouterr().out.splitlines()
-    assert drawn[-1] == f"tiny: SCALED: {world} at 0.003M of 0.005M steps"
-    assert drawn[:-1] == [
-        str(results / f"figures/tiny.{kind}") for kind in ("png", "svg", "md", "csv")
-    ]
+    assert drawn[-1] == f"tiny: SCALED: {env} at 0.003M of 0.005M steps"
+    assert drawn[:-1] == [str(results / "figures/tiny.png")]
 
 
-def test_collect_keeps_the_longer_run_and_takes_the_embedding_along(
+def test_collect_keeps_the_longer_run_and_copies_the_embedding(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     runs, results = tmp_path / "runs", tmp_path / "results"
-    (group,) = task("SparseHalfCheetah", ("emi",), (0, 1))
-    write_group(results, group, [7.0])
-    write_group(runs, group, [1.0, 2.0], scale=0.1)
+    (arm,) = task("SparseHalfCheetah", ("emi",), (0, 1))
+    write_arm(results, arm, [7.0])
+    write_arm(runs, arm, [1.0, 2.0], scale=0.1)
     for seed in (0, 1):
-        write_sample(group.directory(runs, seed) / "embedding.safetensors")
-    assert main(words("collect", "loss_convergence", "--runs", runs, "--results", results)) == 0
+        write_sample(arm.path(runs, seed))
+    assert main(paper("collect", "loss_convergence", "--runs", runs, "--results", results)) == 0
     kept, copied = capsys.readouterr().out.splitlines()
-    assert kept == f"kept: {group.directory(results, 0)} has 5M steps, the new run 0.5M"
-    assert copied == str(group.directory(results, 1))
-    assert not list(group.directory(results, 1).glob("embedding*"))  # nothing draws it
+    assert kept == f"kept: {arm.path(results, 0)} has 5M steps, the new run 0.5M"
+    assert copied == str(arm.path(results, 1))
+    assert not embedding_file(arm.path(results, 1)).exists()  # no figure needs it
 
-    # The sample of a run that was not taken must not stand beside another run.
-    asked = words("collect", "embedding_paths", "--runs", runs, "--results", results)
-    sample = group.directory(results, 0) / "embedding.safetensors.gz"
+    # The sample of a run that was not collected must not be stored with another run.
+    asked = paper("collect", "embedding_paths", "--runs", runs, "--results", results)
+    sample = embedding_file(arm.path(results, 0))
     assert main(asked) == 0
     assert not sample.exists()
-    for path in group.directory(results, 0).iterdir():
-        path.unlink()
+    (results / arm.folder / "runs.json").unlink()
+    metrics_file(arm.path(results, 0)).unlink()
     capsys.readouterr()
     assert main(asked) == 0
-    assert capsys.readouterr().out.splitlines() == [str(sample.parent), str(sample)]
-    assert main(asked) == 0  # the same run again: the same bytes again
-    made = group.directory(runs, 0) / "embedding.safetensors"
-    assert gzip.decompress(sample.read_bytes()) == made.read_bytes()
-    # Another run in its place takes the old sample with it, whatever was named.
+    assert capsys.readouterr().out.splitlines() == [str(arm.path(results, 0)), str(sample)]
+    content = {path: path.read_bytes() for path in results.rglob("*") if path.is_file()}
+    assert main(asked) == 0  # the same run again gives the same bytes
+    assert {path: path.read_bytes() for path in results.rglob("*") if path.is_file()} == content
+    assert sample.read_bytes() == embedding_file(arm.path(runs, 0)).read_bytes()
+    # A run that replaces another removes its sample, whatever experiment was named.
     longer = tmp_path / "longer"
-    write_group(longer, group, [9.0])
-    collect_longer = words("collect", "table_1", "--runs", longer, "--results", results)
+    write_arm(longer, arm, [9.0])
+    collect_longer = paper("collect", "table_1", "--runs", longer, "--results", results)
     assert main(collect_longer) == 0
     assert not sample.exists()
-    write_sample(group.directory(longer, 0) / "embedding.safetensors", steps=60)
+    write_sample(arm.path(longer, 0), steps=60)
     assert main(collect_longer) == 0
-    made = group.directory(longer, 0) / "embedding.safetensors"
-    assert gzip.decompress(sample.read_bytes()) == made.read_bytes()
-    # Either form can be drawn.
+    assert sample.read_bytes() == embedding_file(arm.path(longer, 0)).read_bytes()
     for root in (runs, results):
         assert find(embedding_paths.EXPERIMENT, root).missing_files == tuple(
-            name for name in embedding_paths.EXPERIMENT.files if "SparseHalf" not in name
+            f"the embedding of {name}"
+            for name in embedding_paths.EXPERIMENT.embeddings
+            if "SparseHalf" not in name
         )
+
+
+def test_a_collected_run_directory_reads_back_equal(tmp_path: Path) -> None:
+    runs, results = tmp_path / "runs", tmp_path / "results"
+    arm = ablation.ARMS[0]
+    write_arm(runs, arm, [1.0, 2.0])
+    before = {seed: load_run(unpack_arm(runs, arm, seed)) for seed in (0, 1)}
+    assert main(paper("collect", "ablation", "--runs", runs, "--results", results)) == 0
+    for seed, run in before.items():
+        packed = load_run(arm.path(results, seed))
+        assert (packed.config, packed.provenance) == (run.config, run.provenance)
+        assert packed.same_metrics(run)
+    names = sorted(p.relative_to(results).as_posix() for p in results.rglob("*") if p.is_file())
+    assert names == [
+        "MANIFEST.csv",
+        "ablation_no_information/SparseHalfCheetah/emi/seed0.csv.gz",
+        "ablation_no_information/SparseHalfCheetah/emi/seed1.csv.gz",
+        "ablation_no_information/runs.json",
+    ]
+    content = metrics_file(arm.path(results, 0)).read_bytes()
+    assert content[4:8] == b"\0\0\0\0"  # the time stamp of the gzip header
+    header, first, _ = (results / "MANIFEST.csv").read_text().splitlines()
+    assert header == "run,commit,command,seed,machine,minutes"
+    key, commit, command, seed, *_ = first.split(",")
+    assert (key, commit) == ("ablation_no_information/SparseHalfCheetah/emi/seed0", "c0ffee")
+    assert seed == "0"
+    assert command.startswith("emi train SparseHalfCheetah --method emi --seed 0 ")
+    assert command.endswith(" --set intrinsic.information_term=false")
+    assert first.endswith(',"some CPU, 2 cores",500.0')
+
+
+def test_the_manifest_lists_all_commits_of_a_run() -> None:
+    starts = [
+        {"commit": commit, "modified": modified}
+        for commit, modified in [("c0ffee", False), ("c0ffee", False), ("d00d", True), (None, None)]
+    ]
+    assert commits_of(starts) == "c0ffee d00d+modified unknown"

@@ -1,4 +1,4 @@
-"""docs/results.md and results/figures: links lead, and tables are what the committed runs give."""
+"""docs/results.md and results/figures: links resolve, and tables match the committed runs."""
 
 import re
 from pathlib import Path
@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
 
 
-def test_links_lead_somewhere() -> None:
+def test_links_resolve() -> None:
     targets = re.findall(r"\]\(([^)#:]+)", PAGE)
     assert len(targets) > 12
     for target in targets:
@@ -20,9 +20,7 @@ def test_links_lead_somewhere() -> None:
 
 
 @pytest.mark.parametrize("name", ["table_1", "coefficient_search"])
-def test_a_committed_table_is_the_one_that_the_committed_runs_give(
-    name: str, tmp_path: Path
-) -> None:
+def test_a_committed_table_matches_the_committed_runs(name: str, tmp_path: Path) -> None:
     (experiment,) = named([name])
     written = experiment.draw(find(experiment, ROOT / "results"), tmp_path / name)
     assert [path.suffix for path in written] == [".md", ".csv"]

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from emi.errors import UserError
 from emi.reproduction import sb3_success as bench
 from emi.reproduction.experiment import Budget, find
 
@@ -12,7 +13,7 @@ from emi.reproduction.experiment import Budget, find
 def episodes(*totals: float) -> list[Any]:
     """An episode every 100 steps, at the flag if it pays."""
     return [
-        bench.Episode(100 * k, total, int(total > 0)) for k, total in enumerate(totals, start=1)
+        bench.EpisodeEnd(100 * k, total, int(total > 0)) for k, total in enumerate(totals, start=1)
     ]
 
 
@@ -20,26 +21,26 @@ def runs_of(finals: dict[tuple[str, int], float]) -> dict[Any, Any]:
     runs = {}
     for (arm, seed), final in finals.items():
         found = episodes(-50.0, *[final] * 20)
-        runs[arm, seed] = (bench.outcome(arm, seed, 3_000, found, 12.34), found)
+        runs[arm, seed] = (bench.summarise_run(arm, seed, 3_000, found, 12.34), found)
     return runs
 
 
 TWO = runs_of({("ppo", 0): -1.5, ("ppo", 1): -0.5, ("emi", 0): 93.25, ("emi", 1): 91.75})
 
 
-def test_an_outcome_by_hand() -> None:
+def test_a_row_by_hand() -> None:
     found = episodes(-40.0, *[80.0] * 10, *[92.0] * 20)
-    row = bench.outcome("emi", 3, 5_000, found, 1.26)
+    row = bench.summarise_run("emi", 3, 5_000, found, 1.26)
     assert row == ("emi", 3, 5_000, 31, 92.0, 1, round(30 / 31, 4), 200, 1.3)
-    lazy = bench.outcome("ppo", 3, 5_000, episodes(*[-0.1] * 5), 1.0)
+    lazy = bench.summarise_run("ppo", 3, 5_000, episodes(*[-0.1] * 5), 1.0)
     assert (lazy.final_return, lazy.solved, lazy.reached, lazy.first_reached) == (
         -0.1,
         0,
         0.0,
         None,
     )
-    with pytest.raises(ValueError, match="no episode ended in 10 steps"):
-        bench.outcome("ppo", 0, 10, [], 1.0)
+    with pytest.raises(UserError, match="no episode ended in 10 steps"):
+        bench.summarise_run("ppo", 0, 10, [], 1.0)
 
 
 def test_files_come_back_and_are_the_same_bytes_for_the_same_runs(tmp_path: Path) -> None:
@@ -55,33 +56,34 @@ def test_files_come_back_and_are_the_same_bytes_for_the_same_runs(tmp_path: Path
     assert lines[3] == "emi,0,3000,21,93.25,1,0.9524,200,12.3"
 
 
-def test_what_is_there_is_not_done_again(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = tmp_path / "sb3_success"
-    third = {("emi-standardised", 0): 93.0}
-    bench.save(folder, TWO | runs_of(third))
-    bench.run(folder, [0], 3_000, jobs=1)
-    assert capsys.readouterr().out == "0 runs to do, 5 there\n"
-    small = Budget(scale=0.001)
-    assert bench.lacking(tmp_path, small) == [1, 2, 3, 4]
-    assert bench.lacking(tmp_path, Budget(seeds=(0,), scale=0.001)) == []
-    assert bench.lacking(tmp_path, Budget(seeds=(0,))) == [0]  # those have fewer steps
+MAKER = bench.EXPERIMENT.maker
+assert MAKER is not None
 
 
-def test_runs_that_another_folder_lacks_are_taken_over(tmp_path: Path) -> None:
+def test_existing_runs_are_not_repeated(tmp_path: Path) -> None:
+    assert MAKER is not None
+    bench.save(tmp_path / "sb3_success", TWO | runs_of({("emi-standardised", 0): 93.0}))
+    small = MAKER.lacking(tmp_path, Budget(scale=0.001))
+    assert small[:2] == [("emi-standardised", 1), ("ppo", 2)]  # seed by seed
+    assert len(small) == 1 + 3 * 3
+    assert MAKER.lacking(tmp_path, Budget(seeds=(0,), scale=0.001)) == []
+    assert len(MAKER.lacking(tmp_path, Budget(seeds=(0,)))) == 3  # those have fewer steps
+
+
+def test_runs_that_another_folder_lacks_are_copied(tmp_path: Path) -> None:
+    assert MAKER is not None
     runs, results = tmp_path / "runs", tmp_path / "results"
     longer = {cell: (row._replace(steps=9_000), found) for cell, (row, found) in TWO.items()}
     bench.save(runs / "sb3_success", {("ppo", 0): longer["ppo", 0], ("emi", 1): TWO["emi", 1]})
     bench.save(results / "sb3_success", {("ppo", 0): TWO["ppo", 0], ("emi", 0): longer["emi", 0]})
     files = ["runs.csv", "curves.csv.gz"]
-    assert bench.merge(runs, results) == [results / "sb3_success" / name for name in files]
+    assert MAKER.merge(runs, results) == [results / "sb3_success" / name for name in files]
     assert bench.load(results / "sb3_success") == {
         ("ppo", 0): longer["ppo", 0],
         ("emi", 0): longer["emi", 0],
         ("emi", 1): TWO["emi", 1],
     }
-    assert bench.merge(runs, results) == []
+    assert MAKER.merge(runs, results) == []
 
 
 def test_the_table_by_hand() -> None:
@@ -96,43 +98,39 @@ def test_a_curve_is_the_mean_of_the_last_twenty() -> None:
     steps, means = bench.smooth(episodes(*map(float, range(30))))
     assert steps.tolist() == [100.0 * k for k in range(1, 31)]
     assert means[[0, 4, 19, 29]].tolist() == [0.0, 2.0, 9.5, 19.5]
-    together = [bench.Episode(100, 1.0, 1), bench.Episode(100, 3.0, 1), bench.Episode(200, 5.0, 1)]
+    together = [
+        bench.EpisodeEnd(100, 1.0, 1),
+        bench.EpisodeEnd(100, 3.0, 1),
+        bench.EpisodeEnd(200, 5.0, 1),
+    ]
     steps, means = bench.smooth(together)
     assert (steps.tolist(), means.tolist()) == ([100.0, 200.0], [2.0, 3.0])
 
 
-def test_drawing_needs_the_files_alone_and_repeats_itself(tmp_path: Path) -> None:
+def test_drawing_twice_gives_the_same_bytes(tmp_path: Path) -> None:
     bench.save(tmp_path / "sb3_success", TWO)
     found = find(bench.EXPERIMENT, tmp_path)
     assert found.missing_files == ()
     first, second = (bench.draw(found, tmp_path / out / "sb3_success") for out in ("one", "two"))
-    assert [path.suffix for path in first] == [".png", ".svg", ".md"]
+    assert [path.suffix for path in first] == [".png", ".md"]
     for one, two in zip(first, second, strict=True):
         assert one.read_bytes() == two.read_bytes()
         assert len(one.read_bytes()) > 200
-    page = first[2].read_text()
+    page = first[1].read_text()
     assert bench.table(TWO) in page
     assert "**SCALED: 3,000 of 200,000 steps**" in page
 
 
 def test_a_table_without_a_row_cannot_be_drawn(tmp_path: Path) -> None:
     bench.save(tmp_path / "sb3_success", {})
-    with pytest.raises(ValueError, match=r"runs\.csv holds no run"):
+    with pytest.raises(UserError, match=r"runs\.csv holds no run"):
         bench.draw(find(bench.EXPERIMENT, tmp_path), tmp_path / "out")
 
 
-def test_scaled_seeds_and_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[Any] = []
-    monkeypatch.setattr(bench, "run", lambda *arguments: asked.append(arguments))
-    bench.make(Path("runs"), Budget())
-    bench.make(Path("runs"), Budget(scale=0.1, seeds=(4, 7), jobs=2))
-    bench.make(Path("runs"), Budget(scale=0.0001, seeds=(0,)))
-    folder = Path("runs/sb3_success")
-    assert asked == [
-        (folder, [0, 1, 2, 3, 4], 200_000, 1),
-        (folder, [4], 20_000, 2),
-        (folder, [0], 3_000, 1),
-    ]
+def test_scaled_steps() -> None:
+    assert MAKER is not None
+    scales = (1.0, 0.1, 0.0001)
+    assert [MAKER.asked(Budget(scale=scale)) for scale in scales] == [200_000, 20_000, 3_000]
 
 
 @pytest.mark.parametrize("arm", list(bench.TITLES))
@@ -147,5 +145,5 @@ def test_damaged_files_are_named(tmp_path: Path) -> None:
     bench.save(tmp_path / "sb3_success", TWO)
     curves = tmp_path / "sb3_success" / "curves.csv.gz"
     curves.write_bytes(curves.read_bytes()[:-9])
-    with pytest.raises(ValueError, match=r"sb3_success is damaged \("):
-        bench.lacking(tmp_path, Budget())
+    with pytest.raises(UserError, match=r"sb3_success is damaged \("):
+        bench.sizes(tmp_path)

@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 import torch
 
+from emi.errors import UserError
 from emi.runs import checkpoint
-from emi.runs.checkpoint import CheckpointError, latest_iteration, load_latest, save
+from emi.runs.checkpoint import latest_iteration, load_latest, save
 
 DTYPES = [
     torch.bool,
@@ -143,12 +144,12 @@ class TestRoundTrip:
         ],
         ids=lambda value: type(value).__name__,
     )
-    def test_what_cannot_be_kept_is_named(self, tmp_path: Path, value: Any) -> None:
+    def test_a_value_that_cannot_be_stored_is_named(self, tmp_path: Path, value: Any) -> None:
         with pytest.raises(ValueError, match=r"^state/a/0 is a .*; a checkpoint cannot keep it$"):
             save(tmp_path, 1, {"a": [value]})
         assert not any(tmp_path.iterdir())
 
-    def test_a_key_that_cannot_be_kept(self, tmp_path: Path) -> None:
+    def test_a_key_that_cannot_be_stored(self, tmp_path: Path) -> None:
         with pytest.raises(ValueError, match=r"^state has the key \(1, 2\)"):
             save(tmp_path, 1, {(1, 2): 3})  # type: ignore[dict-item]
 
@@ -195,7 +196,7 @@ class TestFolders:
         save(tmp_path, 3, small_state(3))
         assert same(load_latest(tmp_path).state, small_state(3))
 
-    def test_a_damaged_later_one_goes_when_the_run_goes_on(self, tmp_path: Path) -> None:
+    def test_a_damaged_later_one_is_removed_when_the_run_continues(self, tmp_path: Path) -> None:
         save(tmp_path, 3, small_state(3))
         save(tmp_path, 8, small_state(8))
         (tmp_path / "00000008" / "manifest.json").unlink()
@@ -241,7 +242,7 @@ def _pipe(folder: Path, name: str) -> None:
 class TestDamage:
     @pytest.mark.parametrize("damage", [_forget, _flip, _shorten, _empty, _link, _pipe])
     @pytest.mark.parametrize("name", ["manifest.json", "state.json", "tensors.safetensors"])
-    def test_the_one_before_is_used(self, tmp_path: Path, damage: Any, name: str) -> None:
+    def test_the_previous_one_is_used(self, tmp_path: Path, damage: Any, name: str) -> None:
         save(tmp_path, 60, small_state(60))
         save(tmp_path, 120, small_state(120))
         damage(tmp_path / "00000120", name)
@@ -276,20 +277,20 @@ class TestDamage:
             save(tmp_path, number, small_state(number))
         for number in (60, 120):
             _flip(tmp_path / f"{number:08d}", "tensors.safetensors")
-        with pytest.raises(CheckpointError, match=r"no usable .*00000120 .*; .*00000060 "):
+        with pytest.raises(UserError, match=r"no usable .*00000120 .*; .*00000060 "):
             load_latest(tmp_path)
         assert latest_iteration(tmp_path) is None
 
-    def test_none_there(self, tmp_path: Path) -> None:
+    def test_no_checkpoint(self, tmp_path: Path) -> None:
         for directory in (tmp_path, tmp_path / "missing"):
-            with pytest.raises(CheckpointError, match="there is no checkpoint in"):
+            with pytest.raises(UserError, match="there is no checkpoint in"):
                 load_latest(directory)
             assert latest_iteration(directory) is None
             assert not checkpoint.exists(directory)
 
 
 class TestCrash:
-    def test_a_failure_at_any_call_leaves_the_one_before(
+    def test_a_failure_at_any_call_leaves_the_previous_one(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         save(tmp_path, 1, small_state(1))
@@ -356,7 +357,7 @@ class TestCrash:
 
 
 def _sign(folder: Path) -> None:
-    """Make the manifest fit the files, as a forger would."""
+    """Make the manifest fit the files, as an attacker would."""
     manifest = json.loads((folder / "manifest.json").read_text())
     for name in manifest["files"]:
         data = (folder / name).read_bytes()
@@ -396,7 +397,7 @@ class TestHostile:
                 _sign(folder)
             try:
                 state = load_latest(tmp_path).state
-            except CheckpointError:
+            except UserError:
                 refused += 1
             else:
                 assert isinstance(state, dict)
@@ -428,7 +429,7 @@ class TestHostile:
         folder = save(tmp_path, 7, {"nothing": 0})
         (folder / "state.json").write_bytes(skeleton)
         _sign(folder)
-        with pytest.raises(CheckpointError, match="checkpoint 00000007 is damaged"):
+        with pytest.raises(UserError, match="checkpoint 00000007 is damaged"):
             load_latest(tmp_path)
 
     @pytest.mark.parametrize(
@@ -449,14 +450,14 @@ class TestHostile:
         data = len(text).to_bytes(8, "little") + text + bytes(4)
         (folder / "tensors.safetensors").write_bytes(data)
         _sign(folder)
-        with pytest.raises(CheckpointError, match="checkpoint 00000007 is damaged"):
+        with pytest.raises(UserError, match="checkpoint 00000007 is damaged"):
             load_latest(tmp_path)
 
     def test_a_tensor_that_belongs_to_nothing(self, tmp_path: Path) -> None:
         folder = save(tmp_path, 7, {"x": torch.ones(1)})
         (folder / "state.json").write_text('{"items":[]}')
         _sign(folder)
-        with pytest.raises(CheckpointError, match="tensor 'state/x' belongs to nothing"):
+        with pytest.raises(UserError, match="tensor 'state/x' belongs to nothing"):
             load_latest(tmp_path)
 
     def test_a_pickle_is_not_run(self, tmp_path: Path) -> None:
@@ -466,7 +467,7 @@ class TestHostile:
         for name in ("tensors.safetensors", "state.json"):
             (folder / name).write_bytes(call)
         _sign(folder)
-        with pytest.raises(CheckpointError):
+        with pytest.raises(UserError):
             load_latest(tmp_path)
         assert not trap.exists()
 
@@ -483,5 +484,5 @@ class TestHostile:
         folder = save(tmp_path, 7, {"x": 1})
         with (folder / "manifest.json").open("ab") as file:
             file.truncate(10 * 2**30)  # sparse: no disk is used
-        with pytest.raises(CheckpointError, match=r"manifest\.json is too large"):
+        with pytest.raises(UserError, match=r"manifest\.json is too large"):
             load_latest(tmp_path)

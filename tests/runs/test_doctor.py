@@ -1,5 +1,6 @@
-"""The doctor finds what is missing and says how to get it."""
+"""`emi doctor` finds what is missing and says how to install it."""
 
+import dataclasses
 import sys
 import tempfile
 from pathlib import Path
@@ -7,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from emi.cli import main
-from emi.training.config import resolve
+from emi import envs
+from emi.envs.table import ENVIRONMENTS, Environment
 from emi.runs.doctor import Finding, examine, report
-from emi.runs.run import run
 
 
 def finding(name: str) -> Finding:
@@ -31,31 +31,55 @@ def test_this_machine_can_train(
 
 
 @pytest.mark.parametrize(
-    ("module", "name", "state", "advice"),
+    ("module", "name", "advice"),
     [
-        ("mujoco", "MuJoCo", "bad", "pip install 'emi-rl[mujoco]'"),
-        ("ale_py", "Atari", "absent", "pip install 'emi-rl[atari]'"),
-        ("rich", "display", "absent", "pip install 'emi-rl[train]'"),
-        ("imageio", "video", "absent", "pip install 'emi-rl[train]'"),
-        ("tensorboard", "TensorBoard", "absent", "pip install 'emi-rl[train]'"),
+        ("mujoco", "mujoco", "pip install 'emi-rl[mujoco]'"),
+        ("ale_py", "atari", "pip install 'emi-rl[atari]'"),
+        ("rich", "display", "pip install 'emi-rl[train]'"),
+        ("imageio", "video", "pip install 'emi-rl[train]'"),
+        ("tensorboard", "TensorBoard", "pip install 'emi-rl[train]'"),
     ],
 )
 def test_what_is_missing(
-    monkeypatch: pytest.MonkeyPatch, module: str, name: str, state: str, advice: str
+    monkeypatch: pytest.MonkeyPatch, module: str, name: str, advice: str
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
     found = finding(name)
-    assert found.state == state
+    assert found.state == "absent"
     assert found.detail.endswith(advice)
 
 
-def test_no_rendering_does_not_keep_from_training(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_simulators_are_those_of_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One check per extra; one step in the first environment of each class."""
+    made: list[str] = []
+    make_vec = envs.make_vec
+
+    def recorded(name: str, *args: Any, **kwargs: Any) -> Any:
+        made.append(name)
+        return make_vec(name, *args, **kwargs)
+
+    monkeypatch.setattr(envs, "make_vec", recorded)
+    new = Environment("about", "nowhere:No", 10, "toys", "no_such_simulator")
+    monkeypatch.setitem(ENVIRONMENTS, "Marbles", new)
+    monkeypatch.setitem(ENVIRONMENTS, "Blocks", new)
+    names = [found.name for found in examine()]
+    assert names[3:6] == ["mujoco", "atari", "toys"]
+    assert made == ["SparseHalfCheetah", "SwimmerGather", "Freeway"]
+    assert finding("toys") == Finding(
+        "toys", "absent", "no no_such_simulator, for Marbles, Blocks: pip install 'emi-rl[toys]'"
+    )
+    assert finding("mujoco").detail.endswith("took a step in SparseHalfCheetah and SwimmerGather")
+    monkeypatch.setitem(ENVIRONMENTS, "Marbles", dataclasses.replace(new, simulator="json"))
+    assert finding("toys").state == "bad"  # installed, but there is no such environment
+
+
+def test_no_rendering_does_not_prevent_training(monkeypatch: pytest.MonkeyPatch) -> None:
     def none() -> str:
         raise RuntimeError("install OpenGL")
 
     monkeypatch.setattr("emi.envs.rendering.rendering_backend", none)
     assert finding("rendering") == Finding(
-        "rendering", "absent", "only 'emi watch' needs it: install OpenGL"
+        "rendering", "absent", "needed only by 'emi watch': install OpenGL"
     )
 
 
@@ -73,7 +97,7 @@ def test_a_simulator_that_breaks_is_a_finding(monkeypatch: pytest.MonkeyPatch) -
         raise OSError("libmujoco.so:\nwrong ELF class")
 
     monkeypatch.setattr("emi.envs.make_vec", broken)
-    assert finding("MuJoCo") == Finding("MuJoCo", "bad", "OSError: libmujoco.so: wrong ELF class")
+    assert finding("mujoco") == Finding("mujoco", "bad", "OSError: libmujoco.so: wrong ELF class")
 
 
 def test_one_bad_finding_decides_the_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
@@ -85,34 +109,3 @@ def test_one_bad_finding_decides_the_exit_code(capsys: pytest.CaptureFixture[str
     assert report([good, absent]) == 0
     assert report([good, absent, bad]) == 1
     assert capsys.readouterr().out.splitlines()[2:] == ["✓ a  1", "– b  2", "✗ c  3"]
-
-
-def test_the_bonus_of_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    sizes = ["steps_per_iteration=300", "num_envs=3"]
-    for method, code in (("rnd", 0), ("ex2", 1)):
-        config = resolve("SparseHalfCheetah", method, steps=300, threads=1, overrides=sizes)
-        run(config, tmp_path / method)
-        files = {p: p.read_bytes() for p in (tmp_path / method).rglob("*") if p.is_file()}
-        capsys.readouterr()
-        assert main(["doctor", "--bonus", str(tmp_path / method)]) == code
-        said = capsys.readouterr().out.splitlines()
-        assert [line.split()[1] for line in said] == [
-            *("finite", "resets", "share", "advantages", "varies", "ranks", "falls")
-        ]
-        assert {p: p.read_bytes() for p in (tmp_path / method).rglob("*") if p.is_file()} == files
-    # EX2 pays nothing until its replay holds 10,000 states.
-    asked = (
-        "✗ share       nothing is paid for any of these: does it need more of them before it pays?"
-    )
-    assert asked in said
-
-
-def test_no_bonus_to_examine_is_one_sentence(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    sizes = ["steps_per_iteration=100", "num_envs=2"]
-    config = resolve("SparseHalfCheetah", "trpo", steps=100, threads=1, overrides=sizes)
-    run(config, tmp_path / "run")
-    capsys.readouterr()
-    assert main(["doctor", "--bonus", str(tmp_path / "run")]) == 2
-    assert capsys.readouterr().err == "emi: trpo pays no bonus: give a run of another method\n"

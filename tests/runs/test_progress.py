@@ -6,7 +6,7 @@ import math
 import pytest
 
 from emi.runs.metrics_file import COLUMNS, Row
-from emi.runs.progress import LiveDisplay, PlainLines, Silent, choose_progress, clock
+from emi.runs.progress import LiveProgress, PlainProgress, Progress, choose_progress, clock
 
 
 def row(iteration: int, return_mean: float = math.nan) -> Row:
@@ -22,7 +22,7 @@ def row(iteration: int, return_mean: float = math.nan) -> Row:
 def plain(returns: list[float], seconds: float) -> list[str]:
     """Lines for iterations that take `seconds` each."""
     stream, time = io.StringIO(), 0.0
-    lines = PlainLines(stream, now=lambda: time)
+    lines = PlainProgress(stream, now=lambda: time)
     lines.begin("Env emi seed 0", 0, len(returns))
     for iteration, value in enumerate(returns, 1):
         time += seconds
@@ -64,7 +64,7 @@ def test_a_reader_that_leaves_does_not_stop_the_run() -> None:
             raise BrokenPipeError
 
     stream = Gone()
-    lines = PlainLines(stream, every_seconds=0.0)
+    lines = PlainProgress(stream, every_seconds=0.0)
     lines.begin("Env emi seed 0", 0, 2)
     lines.update(row(1))
     lines.update(row(2))
@@ -72,18 +72,18 @@ def test_a_reader_that_leaves_does_not_stop_the_run() -> None:
 
 
 def test_plain_lines_without_a_terminal() -> None:
-    assert isinstance(choose_progress(), PlainLines)
+    assert isinstance(choose_progress(), PlainProgress)
 
 
 def test_python_users_get_warnings() -> None:
     with pytest.warns(UserWarning, match="checkpoint 3 is damaged"):
-        Silent().warn("checkpoint 3 is damaged")
+        Progress().warn("checkpoint 3 is damaged")
 
 
 def test_the_live_display_draws_the_same_facts(capsys: pytest.CaptureFixture[str]) -> None:
     from rich.console import Console
 
-    display = LiveDisplay()
+    display = LiveProgress()
     display.begin("Env emi seed 0", 10, 20)
     display.update(row(15, 2.5))
     console = Console(width=100, file=io.StringIO())

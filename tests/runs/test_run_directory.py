@@ -1,4 +1,4 @@
-"""What a run directory holds, who may write it, and what it refuses."""
+"""What a run directory holds, who may write it, and when it is refused."""
 
 import dataclasses
 import json
@@ -15,23 +15,23 @@ import torch
 from safetensors.torch import load_file
 
 import emi
+from emi.agent.trpo import TRPOConfig
+from emi.errors import UserError
 from emi.runs import checkpoint
-from emi.training.config import resolve
 from emi.runs.provenance import describe_start
 from emi.runs.run_directory import (
     RunDirectory,
-    RunDirectoryError,
     add_start,
     default_path,
-    differences,
     locked,
     read_config,
     require_free,
     write_config,
     write_embedding,
 )
+from emi.training.presets import resolve
 
-CONFIG = resolve("SparseHalfCheetah", steps=10_000, threads=1)
+CONFIG = resolve("SparseHalfCheetah", settings={"steps": 10_000, "threads": 1})
 
 
 @pytest.fixture
@@ -44,35 +44,26 @@ def directory(tmp_path: Path) -> RunDirectory:
 class TestConfig:
     def test_it_reads_back(self, directory: RunDirectory) -> None:
         write_config(directory, CONFIG)
-        assert read_config(directory) == CONFIG
-
-    def test_differences_have_dotted_names(self) -> None:
-        other = resolve(
-            "SparseHalfCheetah", steps=10_000, threads=1, seed=3, overrides=["trpo.max_kl=0.02"]
-        )
-        assert differences(CONFIG, other) == ["seed", "trpo.max_kl"]
-        assert differences(CONFIG, dataclasses.replace(CONFIG)) == []
-
-    def test_differences_of_methods(self) -> None:
-        plain = resolve("SparseHalfCheetah", "trpo", steps=10_000, threads=1)
-        assert "method" in differences(CONFIG, plain)
+        assert read_config(directory.config) == CONFIG
 
     @pytest.mark.parametrize(
         "text", ["", "{", "[]", "3", '{"env": 3}', '{"nonsense": 1}', "[" * 100_000, "\x00"]
     )
-    def test_a_strange_config_is_one_sentence(self, directory: RunDirectory, text: str) -> None:
+    def test_a_config_that_is_not_one(self, directory: RunDirectory, text: str) -> None:
         directory.config.write_text(text)
-        with pytest.raises(RunDirectoryError, match="is not a config of emi"):
-            read_config(directory)
+        with pytest.raises(UserError, match=r"^cannot read .*config\.json: ."):
+            read_config(directory.config)
 
     def test_no_config(self, directory: RunDirectory) -> None:
-        with pytest.raises(RunDirectoryError, match="holds no run"):
-            read_config(directory)
+        with pytest.raises(UserError, match="holds no run"):
+            read_config(directory.config)
 
     def test_default_path(self) -> None:
         assert default_path(CONFIG) == Path("runs/SparseHalfCheetah-emi-seed0")
-        config = resolve("gym:CartPole-v1", "trpo", seed=7)
+        config = resolve("gym:CartPole-v1", "trpo", {"seed": 7})
         assert default_path(config) == Path("runs/gym-CartPole-v1-trpo-seed7")
+        own = dataclasses.replace(config, env="gym:lab/Maze-v0", method="lab.methods:Visits")
+        assert default_path(own) == Path("runs/gym-lab-Maze-v0-lab.methods-Visits-seed7")
 
 
 class TestFree:
@@ -81,52 +72,46 @@ class TestFree:
         require_free(RunDirectory(tmp_path), CONFIG)
         assert not any(tmp_path.iterdir())
 
-    def test_what_a_run_leaves_that_died_at_birth(self, directory: RunDirectory) -> None:
+    def test_what_a_run_leaves_that_was_killed_at_its_start(self, directory: RunDirectory) -> None:
         (directory.path / ".lock").touch()
         (directory.path / ".config.json.writing").write_text("{")
         require_free(directory, CONFIG)
 
     def test_other_files(self, directory: RunDirectory) -> None:
         (directory.path / "thesis.tex").touch()
-        with pytest.raises(RunDirectoryError, match=r"holds other files \(thesis\.tex\)"):
+        with pytest.raises(UserError, match=r"holds other files \(thesis\.tex\)"):
             require_free(directory, CONFIG)
 
     def test_a_file(self, tmp_path: Path) -> None:
         (tmp_path / "file").touch()
-        with pytest.raises(RunDirectoryError, match="is a file"):
+        with pytest.raises(UserError, match="is a file"):
             require_free(RunDirectory(tmp_path / "file"), CONFIG)
-        with pytest.raises(RunDirectoryError, match="is not a directory"):
+        with pytest.raises(UserError, match="is not a directory"):
             require_free(RunDirectory(tmp_path / "file" / "run"), CONFIG)
 
     def test_another_run(self, directory: RunDirectory) -> None:
         write_config(directory, dataclasses.replace(CONFIG, seed=1))
-        with pytest.raises(RunDirectoryError, match=r"holds another run \(seed differs\)"):
+        with pytest.raises(UserError, match=r"holds another run \(seed differs\)"):
             require_free(directory, CONFIG)
 
     def test_this_run_stopped(self, directory: RunDirectory) -> None:
         write_config(directory, CONFIG)
         checkpoint.save(directory.checkpoints, 1, {})
-        sentence = f"stopped at iteration 1 of 2: go on with: emi resume {directory.path}"
-        with pytest.raises(RunDirectoryError, match=re.escape(sentence)):
+        sentence = f"stopped at iteration 1 of 2: resume with: emi resume {directory.path}"
+        with pytest.raises(UserError, match=re.escape(sentence)):
             require_free(directory, CONFIG)
 
     def test_this_run_complete(self, directory: RunDirectory) -> None:
         write_config(directory, CONFIG)
         checkpoint.save(directory.checkpoints, 2, {})
-        with pytest.raises(RunDirectoryError, match="holds this run, complete"):
-            require_free(directory, CONFIG)
-
-    def test_a_run_whose_results_are_kept(self, directory: RunDirectory) -> None:
-        write_config(directory, CONFIG)
-        (directory.path / "metrics.csv.gz").touch()
-        with pytest.raises(RunDirectoryError, match="keeps the results of a finished run"):
+        with pytest.raises(UserError, match="holds this run, complete"):
             require_free(directory, CONFIG)
 
     def test_no_permission(self, directory: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
         # Not by chmod: root, who runs tests in containers, may write everywhere.
         monkeypatch.setattr(os, "access", lambda path, mode: False)
         for where in (directory, RunDirectory(directory.path / "deeper")):
-            with pytest.raises(RunDirectoryError, match="no permission to write in"):
+            with pytest.raises(UserError, match="no permission to write in"):
                 require_free(where, CONFIG)
 
 
@@ -134,7 +119,7 @@ class TestLock:
     def test_one_writer_at_a_time(self, directory: RunDirectory) -> None:
         with (
             locked(directory),
-            pytest.raises(RunDirectoryError, match="being written by another process"),
+            pytest.raises(UserError, match="being written by another process"),
             locked(directory),
         ):
             pass
@@ -144,8 +129,8 @@ class TestLock:
 
 class TestProvenance:
     def test_starts_are_added(self, directory: RunDirectory) -> None:
-        add_start(directory, ["emi", "train", "SparseHalfCheetah"], 0)
-        add_start(directory, ["emi", "resume", "/somewhere/private/run"], 12)
+        add_start(directory, CONFIG, ["emi", "train", "SparseHalfCheetah"], 0)
+        add_start(directory, CONFIG, ["emi", "resume", "/somewhere/private/run"], 12)
         starts = json.loads(directory.provenance.read_text())["starts"]
         assert [s["iteration"] for s in starts] == [0, 12]
         assert starts[0]["command"] == "emi train SparseHalfCheetah"
@@ -157,10 +142,31 @@ class TestProvenance:
 
     def test_an_unreadable_record_does_not_stop_training(self, directory: RunDirectory) -> None:
         directory.provenance.write_text("{")
-        add_start(directory, ["emi"], 3)
+        add_start(directory, CONFIG, ["emi"], 3)
         assert len(json.loads(directory.provenance.read_text())["starts"]) == 1
 
-    def test_no_private_words(self) -> None:
+    def test_changed_settings_are_stored_once(
+        self, directory: RunDirectory, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        config = dataclasses.replace(CONFIG, discount=0.9, trpo=TRPOConfig(max_kl=0.02))
+        add_start(directory, config, ["emi"], 0)
+        changed = json.loads(directory.provenance.read_text())["changed"]
+        assert set(changed) - {"threads"} == {"discount", "steps", "trpo.max_kl"}
+        # A later version has another preset.
+        monkeypatch.setattr("emi.runs.run_directory.changed_settings", lambda config: ["eta"])
+        add_start(directory, config, ["emi"], 5)
+        assert json.loads(directory.provenance.read_text())["changed"] == changed
+
+    def test_a_record_of_an_older_version_has_no_changed_settings(
+        self, directory: RunDirectory
+    ) -> None:
+        directory.provenance.write_text('{"starts": [{"iteration": 0, "command": "emi train"}]}')
+        add_start(directory, CONFIG, ["emi", "resume", "run"], 5)
+        record = json.loads(directory.provenance.read_text())
+        assert list(record) == ["starts"]
+        assert [start["command"] for start in record["starts"]] == ["emi train", "emi resume run"]
+
+    def test_no_private_paths_or_names(self) -> None:
         words = ["emi", "train", "X", "--out=/home/me/run", "--set", "a=/b/c", "--out", "/d/e", "r"]
         start = describe_start(words, 0)
         assert start["command"] == "emi train X --out=run --set a=c --out e r"

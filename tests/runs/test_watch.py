@@ -9,21 +9,18 @@ import gymnasium
 import numpy as np
 import pytest
 
+from emi.envs import make_single
 from emi.envs.rendering import rendering_backend
-from emi.experiment import watch as watch_module
-from emi.training.config import ConfigError, resolve
-from emi.runs.doctor import examine_bonus
+from emi.errors import UserError
+from emi.runs import watch as watch_module
+from emi.runs.bonus_check import check_bonus
 from emi.runs.run import run
-from emi.runs.run_directory import RunDirectoryError
+from emi.runs.watch import watch
+from emi.training.presets import resolve
 from emi.training.trainer import Trainer
-from emi.runs.watch import WatchError, watch
 
-CONFIG = resolve(
-    "SparseHalfCheetah",
-    steps=100,
-    threads=1,
-    overrides=["steps_per_iteration=100", "num_envs=2"],
-)  # one iteration
+SIZES = {"steps": 100, "steps_per_iteration": 100, "num_envs": 2, "threads": 1}
+CONFIG = resolve("SparseHalfCheetah", settings=SIZES)  # one iteration
 
 
 def _can_render() -> bool:
@@ -42,15 +39,19 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run(CONFIG, tmp_path_factory.mktemp("trained") / "run").directory.path
 
 
-def test_of_a_damaged_checkpoint_the_one_before_is_used_and_it_is_said(
-    trained: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+def test_a_damaged_checkpoint_is_skipped_with_a_warning(
+    trained: Path,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(watch_module, "MAX_STEPS", 2)
     shutil.copytree(trained, tmp_path / "run")
     (tmp_path / "run/checkpoints/00000001/state.json").write_text("{}")
-    with contextlib.suppress(WatchError):  # where nothing can be drawn
+    with contextlib.suppress(UserError):  # where nothing can be rendered
         watch(tmp_path / "run", tmp_path / "x.gif")
     watched = capfd.readouterr().err
-    examine_bonus(tmp_path / "run")
+    check_bonus(tmp_path / "run")
     examined = capfd.readouterr().err
     for said in (watched, examined):
         assert said.startswith("emi: warning: ")
@@ -71,19 +72,18 @@ def test_a_video(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     frames = imageio.imread(tmp_path / "deep" / name)
     # 100 frames a second; a GIF, which viewers play at 50 at most, has every second one.
     assert len(frames) == {"video.mp4": 7, "video.gif": 4}[name]
-    assert frames[0].std() > 10  # a picture, not a blank
+    assert frames[0].std() > 10  # not a blank image
     assert [p.name for p in (tmp_path / "deep").iterdir()] == [name]
 
 
 def _actions(
     trained: Path, out: Path, monkeypatch: pytest.MonkeyPatch, **how: object
 ) -> np.ndarray:
-    """The actions that an episode takes, without drawing anything."""
+    """Return the actions of an episode; nothing is rendered."""
     taken: list[np.ndarray] = []
-    make = gymnasium.make
 
     def recording(name: str, render_mode: str) -> gymnasium.Env:
-        env = make(name, render_mode=None)
+        env = make_single(name)
         step = env.step
 
         def record(action: np.ndarray) -> object:
@@ -93,11 +93,10 @@ def _actions(
         monkeypatch.setattr(env, "step", record)
         return env
 
-    monkeypatch.setattr(watch_module.gymnasium, "make", recording)
-    monkeypatch.setattr(watch_module, "_frame", lambda env: np.zeros((4, 4, 3), np.uint8))
+    monkeypatch.setattr(watch_module, "make_single", recording)
+    monkeypatch.setattr(watch_module, "_frame", lambda env, name: np.zeros((4, 4, 3), np.uint8))
     monkeypatch.setattr(watch_module, "MAX_STEPS", 5)
     watch(trained, out, **how)  # type: ignore[arg-type]
-    monkeypatch.setattr(watch_module.gymnasium, "make", make)
     return np.array(taken)
 
 
@@ -131,9 +130,9 @@ def test_the_trained_policy_acts(
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_a_world_of_numbers_is_watched_as_it_was_learnt(tmp_path: Path) -> None:
+def test_discrete_observations_are_preprocessed_as_in_training(tmp_path: Path) -> None:
     class Steps(gymnasium.Env[int, int]):
-        """Five squares in a row; the picture is as bright as the square's number."""
+        """Five squares in a row; the brightness of the image is the number of the square."""
 
         metadata = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012
         observation_space = gymnasium.spaces.Discrete(5)
@@ -156,8 +155,8 @@ def test_a_world_of_numbers_is_watched_as_it_was_learnt(tmp_path: Path) -> None:
 
     gymnasium.register("test/Steps-v0", entry_point=Steps)
     try:
-        overrides = ["steps_per_iteration=20", "num_envs=2"]
-        config = resolve("gym:test/Steps-v0", steps=20, threads=1, overrides=overrides)
+        small = SIZES | {"steps": 20, "steps_per_iteration": 20}
+        config = resolve("gym:test/Steps-v0", settings=small)
         trained = run(config, tmp_path / "run").directory.path
         episode = watch(trained, tmp_path / "video.gif")
     finally:
@@ -166,12 +165,12 @@ def test_a_world_of_numbers_is_watched_as_it_was_learnt(tmp_path: Path) -> None:
 
 
 def test_other_formats_are_refused(trained: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"a video is \.mp4 or \.gif, not 'film\.avi'"):
+    with pytest.raises(UserError, match=r"a video is \.mp4 or \.gif, not 'film\.avi'"):
         watch(trained, tmp_path / "film.avi")
 
 
 def test_no_run(tmp_path: Path) -> None:
-    with pytest.raises(RunDirectoryError, match="holds no run"):
+    with pytest.raises(UserError, match="holds no run"):
         watch(tmp_path, tmp_path / "video.mp4")
     assert not any(tmp_path.iterdir())
 
@@ -183,7 +182,7 @@ def test_no_rendering_is_one_sentence_and_no_file(
         raise RuntimeError("rendering needs an off-screen OpenGL")
 
     monkeypatch.setattr("emi.envs.sparse_half_cheetah.SparseHalfCheetahEnv.render", no_display)
-    with pytest.raises(WatchError, match="cannot be rendered: rendering needs an off-screen"):
+    with pytest.raises(UserError, match="cannot be rendered: rendering needs an off-screen"):
         watch(trained, tmp_path / "video.mp4")
     assert not any(tmp_path.iterdir())
 
@@ -192,5 +191,5 @@ def test_no_imageio_is_one_sentence(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "imageio.v2", None)
-    with pytest.raises(WatchError, match=r"videos need imageio: pip install 'emi-rl\[train\]'"):
+    with pytest.raises(UserError, match=r"videos need imageio: pip install 'emi-rl\[train\]'"):
         watch(trained, tmp_path / "video.mp4")

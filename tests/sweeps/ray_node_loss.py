@@ -1,7 +1,7 @@
-"""A program for test_sweep_ray.py: a sweep on a Ray cluster of two nodes, one of which is killed.
+"""A program for test_ray.py: a sweep on a Ray cluster of two nodes, one of which is killed.
 
-Usage: ray_node_loss.py OUT WORD…: the words of a sweep with `--out OUT`. It prints what the sweep
-prints and ends with its exit code.
+Usage: ray_node_loss.py OUT ARGUMENT…, the arguments of a sweep with `--out OUT`. It prints what the
+sweep prints and ends with its exit code.
 """
 
 import os
@@ -15,7 +15,7 @@ NODE = {"num_cpus": 2, "object_store_memory": 80 * 2**20, "include_dashboard": F
 
 
 def ancestors(pid: int) -> list[int]:
-    """The parent of a process, its parent, and so on."""
+    """Return the parent of a process, its parent, and so on."""
     found = []
     while pid > 1:
         pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
@@ -24,14 +24,14 @@ def ancestors(pid: int) -> list[int]:
 
 
 def runs_below(process: int, out: str) -> list[Path]:
-    """Directories under `out` of the runs whose `emi` descends from `process`."""
+    """Return the run directories under `out` whose `emi` descends from `process`."""
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
-            words = (entry / "cmdline").read_text().split("\0")
-            if "emi" in words and process in ancestors(int(entry.name)):
-                found += [Path(word) for word in words if word.startswith(out)]
-        except (OSError, IndexError):
+            command = (entry / "cmdline").read_text().split("\0")
+            if "emi" in command and process in ancestors(int(entry.name)):
+                found.append(Path(command[command.index("--out") + 1]))
+        except (OSError, IndexError, ValueError):
             continue  # it has ended meanwhile
     return found
 
@@ -41,14 +41,14 @@ def rows(run: Path) -> int:
     return len(metrics.read_text().splitlines()) - 1 if metrics.exists() else 0
 
 
-def main(out: str, words: list[str]) -> int:
+def main(out: str, arguments: list[str]) -> int:
     from ray.cluster_utils import Cluster
 
     cluster = Cluster(initialize_head=True, head_node_args=NODE)
     try:
         node = cluster.add_node(**NODE)
         (raylet,) = (process.process.pid for process in node.all_processes["raylet"])
-        command = [sys.executable, "-m", "emi", *words, "--address", cluster.address]
+        command = [sys.executable, "-m", "emi", *arguments, "--address", cluster.address]
         sweep = subprocess.Popen(command)
         limit = time.monotonic() + SECONDS
         while not any(rows(run) >= 3 for run in runs_below(raylet, out)):

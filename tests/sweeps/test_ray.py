@@ -1,4 +1,4 @@
-"""A sweep on a Ray cluster survives the death of a node, and gives the bits of one machine."""
+"""A sweep on a Ray cluster survives the loss of a node, with the same bits as on one machine."""
 
 import json
 import os
@@ -15,8 +15,8 @@ import pytest
 
 from emi.cli import main
 from emi.runs import checkpoint
-from emi.sweeps.sweep import plan
 from emi.sweeps.ray import resources
+from emi.sweeps.sweep import plan
 
 ITERATIONS = 40
 SETTINGS = ["--steps", str(ITERATIONS * 500), "--set", "steps_per_iteration=500", "num_envs=2"]
@@ -25,23 +25,23 @@ NODE_LOSS = Path(__file__).with_name("ray_node_loss.py")
 
 @pytest.fixture
 def environment() -> Iterator[dict[str, str]]:
-    """Ray writes in a folder of its own (short: it holds sockets) and reports to nobody."""
+    """Environment variables: a short temporary directory, because of its sockets; no reports."""
     with tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True) as folder:
         yield os.environ | {
             "RAY_TMPDIR": folder,
             "RAY_USAGE_STATS_ENABLED": "0",
-            # Workers of a dead node are to notice it before their runs are complete.
+            # Workers must notice the loss of their node before their runs are complete.
             "RAY_raylet_death_check_interval_milliseconds": "100",
         }
 
 
-def words(out: Path, methods: str, seeds: str) -> list[str]:
+def arguments(out: Path, methods: str, seeds: str) -> list[str]:
     grid = ["sweep", "SparseHalfCheetah", "--methods", methods, "--seeds", seeds]
     return [*grid, "--out", str(out), *SETTINGS]
 
 
 def starts(run: Path) -> list[int]:
-    """The iterations from which it was started."""
+    """Return the iterations from which the run was started."""
     return [s["iteration"] for s in json.loads((run / "provenance.json").read_bytes())["starts"]]
 
 
@@ -54,9 +54,9 @@ def last_checkpoint(run: Path) -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in files}
 
 
-def test_a_node_dies(tmp_path: Path, environment: dict[str, str]) -> None:
+def test_a_node_is_lost(tmp_path: Path, environment: dict[str, str]) -> None:
     here, cluster = tmp_path / "here", tmp_path / "cluster"
-    swept = [*words(cluster, "emi,trpo", "0-3"), "--engine", "ray"]
+    swept = [*arguments(cluster, "emi,trpo", "0-3"), "--engine", "ray"]
     done = subprocess.run(
         [sys.executable, NODE_LOSS, str(cluster), *swept],
         env=environment,
@@ -66,7 +66,7 @@ def test_a_node_dies(tmp_path: Path, environment: dict[str, str]) -> None:
     )
     assert done.returncode == 0
     assert done.stdout.splitlines()[-1] == "8 runs: 8 done"
-    assert main(words(here, "emi,trpo", "0-3")) == 0
+    assert main(arguments(here, "emi,trpo", "0-3")) == 0
     assert len(runs(here)) == 8
     assert runs(cluster).keys() == runs(here).keys()
     for name, run in runs(here).items():
@@ -82,7 +82,7 @@ def test_a_signal_stops_the_runs_after_a_checkpoint(
     tmp_path: Path, environment: dict[str, str]
 ) -> None:
     run = tmp_path / "SparseHalfCheetah/trpo/seed0"
-    command = [sys.executable, "-m", "emi", *words(tmp_path, "trpo", "0"), "--engine", "ray"]
+    command = [sys.executable, "-m", "emi", *arguments(tmp_path, "trpo", "0"), "--engine", "ray"]
     long = [*command, "--steps", "5000000"]
     sweep = subprocess.Popen(
         long, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -97,16 +97,16 @@ def test_a_signal_stops_the_runs_after_a_checkpoint(
     assert sweep.returncode == 128 + signal.SIGINT
     assert out.splitlines()[-2:] == [
         "1 runs: 1 stopped",
-        "the same command goes on where this one stopped",
+        "run the same command again to continue",
     ]
-    assert "emi: stopping after the iterations under way" in err.splitlines()
+    assert "emi: stopping after the current iterations" in err.splitlines()
     done = checkpoint.latest_iteration(run / "checkpoints")
     assert done is not None
     assert done == len((run / "metrics.csv").read_text().splitlines()) - 1 > 0
 
 
-def test_what_a_run_asks_for(tmp_path: Path) -> None:
-    (cell,) = plan(tmp_path, ["SparseHalfCheetah"], ["emi"], [0], threads=3)
+def test_the_resources_of_a_run(tmp_path: Path) -> None:
+    (cell,) = plan(tmp_path, ["SparseHalfCheetah"], ["emi"], [0], {"threads": 3})
     assert resources(cell) == {"num_cpus": 3, "num_gpus": 0, "max_retries": -1}
 
 
@@ -122,11 +122,11 @@ def test_what_a_run_asks_for(tmp_path: Path) -> None:
         (["--engine", "ray", "--jobs", "0"], "--jobs must be positive, got 0"),
     ],
 )
-def test_bad_words(
+def test_bad_options(
     more: list[str], sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out"
-    assert main([*words(out, "trpo", "0"), *more]) == 2
+    assert main([*arguments(out, "trpo", "0"), *more]) == 2
     assert capsys.readouterr().err.startswith(f"emi: {sentence}")
     assert not out.exists()
 
@@ -137,7 +137,7 @@ def test_without_ray(
     absent: Any = None
     monkeypatch.setitem(sys.modules, "ray", absent)
     out = tmp_path / "out"
-    assert main([*words(out, "trpo", "0"), "--engine", "ray"]) == 2
+    assert main([*arguments(out, "trpo", "0"), "--engine", "ray"]) == 2
     assert capsys.readouterr().err == (
         "emi: --engine ray needs Ray, which is not installed: pip install 'emi-rl[ray]'\n"
     )

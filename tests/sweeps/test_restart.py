@@ -12,12 +12,12 @@ from emi.runs import checkpoint
 from emi.runs.metrics_file import last_row
 
 ITERATIONS = 100
-WORDS = ["sweep", "SparseHalfCheetah", "--methods", "trpo", "--seeds", "0-2", "--jobs", "1"]
+GRID = ["sweep", "SparseHalfCheetah", "--methods", "trpo", "--seeds", "0-2", "--jobs", "1"]
 SETTINGS = ["--steps", str(ITERATIONS * 200), "--set", "steps_per_iteration=200", "num_envs=2"]
 
 
 def starts(run: Path) -> list[int]:
-    """The iterations from which it was started."""
+    """Return the iterations from which the run was started."""
     return [s["iteration"] for s in json.loads((run / "provenance.json").read_bytes())["starts"]]
 
 
@@ -26,14 +26,14 @@ def contents(run: Path) -> dict[str, tuple[int, bytes]]:
     return {p.relative_to(run).as_posix(): (p.stat().st_mtime_ns, p.read_bytes()) for p in files}
 
 
-def test_sigkill_and_again(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "emi", *WORDS, "--out", str(tmp_path), *SETTINGS]
-    finished, under_way, untouched = (
+def test_a_sweep_continues_after_sigkill(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "emi", *GRID, "--out", str(tmp_path), *SETTINGS]
+    finished, stopped, untouched = (
         tmp_path / "SparseHalfCheetah/trpo" / f"seed{seed}" for seed in range(3)
     )
     first = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     limit = time.monotonic() + 300
-    while (row := last_row(under_way / "metrics.csv")) is None or row["iteration"] < 3:
+    while (row := last_row(stopped / "metrics.csv")) is None or row["iteration"] < 3:
         assert time.monotonic() < limit
         assert first.poll() is None
         time.sleep(0.02)
@@ -42,16 +42,16 @@ def test_sigkill_and_again(tmp_path: Path) -> None:
     before = contents(finished)
     assert not untouched.exists()
 
-    # At once: the run under way is still writing its checkpoint.
+    # Immediately: the run that was stopped is still writing its checkpoint.
     second = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (second.returncode, second.stderr) == (0, "")
     assert second.stdout.splitlines()[-1] == "3 runs: 2 done, 1 skipped"
     assert contents(finished) == before
     assert starts(finished) == [0]
     assert starts(untouched) == [0]
-    began, resumed = starts(under_way)
+    began, resumed = starts(stopped)
     assert began == 0
-    assert 3 <= resumed < ITERATIONS  # with the sweep ended the run, but after a checkpoint
-    for run in (finished, under_way, untouched):
+    assert 3 <= resumed < ITERATIONS  # the run ended with the sweep, but after a checkpoint
+    for run in (finished, stopped, untouched):
         assert checkpoint.latest_iteration(run / "checkpoints") == ITERATIONS
         assert len((run / "metrics.csv").read_text().splitlines()) == 1 + ITERATIONS

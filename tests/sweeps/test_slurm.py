@@ -1,4 +1,4 @@
-"""The commands of a sweep, printed or as a Slurm script, without running any."""
+"""The commands of a sweep, printed by --dry-run or written as a Slurm script."""
 
 import os
 import shlex
@@ -11,26 +11,25 @@ import pytest
 
 from emi.cli import main
 from emi.runs import checkpoint, run_directory
-from emi.runs.run_directory import RunDirectory
-from emi.sweeps.sweep import Cell, plan
+from emi.runs.run_directory import RunDirectory, config_bytes
 from emi.sweeps.slurm import slurm_script
+from emi.sweeps.sweep import Cell, plan, write_job_array
 
 SMALL = ["--steps", "200", "--set", "steps_per_iteration=100", "num_envs=2"]
 
 
-def words(out: Path, *more: str, seeds: str = "0-2") -> list[str]:
+def arguments(out: Path, *more: str, seeds: str = "0-2") -> list[str]:
     grid = ["sweep", "SparseHalfCheetah", "--methods", "trpo", "--seeds", seeds]
     return [*grid, "--out", str(out), *more, *SMALL]
 
 
 def cells(out: Path) -> list[Cell]:
-    overrides = ["steps_per_iteration=100", "num_envs=2"]
-    seeds = range(3)
-    return plan(out, ["SparseHalfCheetah"], ["trpo"], seeds, steps=200, overrides=overrides)
+    settings = {"steps": 200, "steps_per_iteration": 100, "num_envs": 2}
+    return plan(out, ["SparseHalfCheetah"], ["trpo"], range(3), settings)
 
 
 def pretend(cell: Cell, iteration: int) -> None:
-    """Leave in its directory what a run that came to `iteration` leaves."""
+    """Write what a run leaves that was stopped at `iteration`."""
     directory = RunDirectory(cell.path)
     directory.path.mkdir(parents=True)
     run_directory.write_config(directory, cell.config)
@@ -43,21 +42,23 @@ class TestDryRun:
         pretend(cells(out)[0], 2)
         pretend(cells(out)[1], 1)
         before = sorted(tmp_path.rglob("*"))
-        assert main(words(out, "--dry-run")) == 0
+        assert main(arguments(out, "--dry-run")) == 0
         lines = capsys.readouterr().out.splitlines()
         folder = out / "SparseHalfCheetah/trpo"
         assert lines[0] == "# skipped: SparseHalfCheetah trpo seed 0: complete"
-        assert lines[1] == f"emi resume '{folder / 'seed1'}'"
-        assert shlex.split(lines[2]) == [
-            *("emi", "train", "SparseHalfCheetah", "--method", "trpo", "--seed", "2"),
-            *("--threads", "1", "--out", str(folder / "seed2"), *SMALL),
-        ]
         assert len(lines) == 3
+        for seed in (1, 2):
+            emi, *command = shlex.split(lines[seed])
+            assert emi == "emi"
+            assert command[-3:] == ["--out", str(folder / f"seed{seed}"), "--resume"]
+            assert main([*command, "--print-config"]) == 0
+            printed = capsys.readouterr().out.encode()
+            assert printed == config_bytes(cells(out)[seed].config)
         assert sorted(tmp_path.rglob("*")) == before
 
     def test_a_conflict(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         pretend(cells(tmp_path)[0], 1)
-        assert main(words(tmp_path, "--dry-run", "--threads", "2", seeds="0")) == 1
+        assert main(arguments(tmp_path, "--dry-run", "--threads", "2", seeds="0")) == 1
         path = tmp_path / "SparseHalfCheetah/trpo/seed0"
         assert capsys.readouterr().out == (
             "# conflict: SparseHalfCheetah trpo seed 0:"
@@ -92,12 +93,13 @@ class TestSlurm:
 
     def test_run_without_slurm(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         out, file = tmp_path / "my runs", tmp_path / "sweep.sh"
-        assert main(words(out, "--slurm", str(file))) == 0
+        assert main(arguments(out, "--slurm", str(file))) == 0
         assert capsys.readouterr().out.splitlines() == [
             "3 runs: 3 waiting",
             f"wrote {file}: submit it with sbatch --time=HH:MM:SS {file}",
         ]
-        assert not out.exists()
+        files = sorted(p.name for p in (out / "SparseHalfCheetah/trpo").iterdir())
+        assert files == ["seed0.json", "seed1.json", "seed2.json"]
 
         def run(index: int | str) -> int:
             environment = os.environ | {"SLURM_ARRAY_TASK_ID": str(index)}
@@ -106,7 +108,13 @@ class TestSlurm:
         path = out / "SparseHalfCheetah/trpo/seed1"
         assert run(1) == 0
         assert checkpoint.latest_iteration(path / "checkpoints") == 2
-        assert sorted(p.name for p in path.parent.iterdir()) == ["seed1", "seed1.log"]
+        assert sorted(p.name for p in path.parent.iterdir()) == [
+            "seed0.json",
+            "seed1",
+            "seed1.json",
+            "seed1.log",
+            "seed2.json",
+        ]
         before = {p: p.stat().st_mtime_ns for p in path.rglob("*")}
         assert run(1) == 0
         assert {p: p.stat().st_mtime_ns for p in path.rglob("*")} == before
@@ -114,7 +122,7 @@ class TestSlurm:
         assert run(3) == 2
 
         # Written again, it holds only what is missing.
-        assert main(words(out, "--slurm", str(file))) == 0
+        assert main(arguments(out, "--slurm", str(file))) == 0
         assert "--array=0-1\n" in file.read_text()
         assert "seed1" not in file.read_text()
 
@@ -129,12 +137,12 @@ class TestSlurm:
         with subprocess.Popen(["sh", "-c", script], env=environment) as shell:
             assert shell.wait() == 0
         path = tmp_path / "SparseHalfCheetah/trpo/seed0"
-        told = path.with_name("seed0.log").read_text()
-        assert told.startswith(f"{shell.pid} train --resume SparseHalfCheetah --method trpo")
+        printed = path.with_name("seed0.log").read_text()
+        assert printed == f"{shell.pid} train --config {path}.json --out {path} --resume\n"
 
-    def test_another_run_in_the_folder_is_not_gone_on_with(self, tmp_path: Path) -> None:
-        """Two scripts, written before either has begun, for one folder."""
+    def test_another_run_in_the_directory_is_not_resumed(self, tmp_path: Path) -> None:
         script = slurm_script(cells(tmp_path), tmp_path)
+        assert write_job_array(cells(tmp_path), tmp_path / "sweep.sh") == 0
         other = replace(cells(tmp_path)[0].config, eta=0.5)
         pretend(replace(cells(tmp_path)[0], config=other), 1)
         environment = os.environ | {"SLURM_ARRAY_TASK_ID": "0"}
@@ -143,20 +151,38 @@ class TestSlurm:
         log = tmp_path / "SparseHalfCheetah/trpo/seed0.log"
         assert "holds another run (eta differs)" in log.read_text()
 
+    def test_two_scripts_cannot_share_a_directory(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        """Written before either was submitted: the runs are those of the first script."""
+        assert main(arguments(tmp_path, "--slurm", str(tmp_path / "a.sh"), seeds="0")) == 0
+        config = tmp_path / "SparseHalfCheetah/trpo/seed0.json"
+        before = config.read_bytes()
+        capsys.readouterr()
+        other = arguments(tmp_path, "--slurm", str(tmp_path / "b.sh"), seeds="0")
+        assert main([*other, "discount=0.9"]) == 1
+        assert capsys.readouterr().out == (
+            "1 runs: 1 conflict\nconflict: SparseHalfCheetah trpo seed 0:"
+            f" {config} holds another run (discount differs)\n"
+        )
+        assert config.read_bytes() == before
+        assert not (tmp_path / "b.sh").exists()
+
     def test_a_file_that_is_something_else(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         file = tmp_path / "thesis.tex"
         file.write_text("Chapter 1")
-        assert main(words(tmp_path, "--slurm", str(file))) == 2
+        assert main(arguments(tmp_path, "--slurm", str(file))) == 2
         assert "is not a script of emi sweep: choose another --slurm" in capsys.readouterr().err
         assert file.read_text() == "Chapter 1"
-        assert main(words(tmp_path, "--slurm", str(tmp_path / "no/such/folder"))) == 2
+        assert main(arguments(tmp_path, "--slurm", str(tmp_path / "no/such/folder"))) == 2
         assert "cannot write" in capsys.readouterr().err
+        assert sorted(p.name for p in tmp_path.iterdir()) == ["thesis.tex"]
 
     def test_nothing_to_do(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         pretend(cells(tmp_path)[0], 2)
         file = tmp_path / "sweep.sh"
-        assert main(words(tmp_path, "--slurm", str(file), seeds="0")) == 0
+        assert main(arguments(tmp_path, "--slurm", str(file), seeds="0")) == 0
         assert capsys.readouterr().out == "1 runs: 1 skipped\n"
         assert not file.exists()

@@ -1,7 +1,8 @@
-"""A grid of runs that can be started again at any time."""
+"""A sweep can be started again at any time, and gives every run exactly its settings."""
 
 import json
 import os
+import shlex
 import signal
 import sys
 import threading
@@ -10,23 +11,25 @@ from pathlib import Path
 
 import pytest
 
+from emi.cli import main
+from emi.errors import UserError
 from emi.runs import checkpoint, run_directory
+from emi.runs.run_directory import RunDirectory, config_bytes, read_config
 from emi.sweeps import run_process, sweep
-from emi.training.config import ConfigError
-from emi.runs.run_directory import RunDirectory, RunDirectoryError
+from emi.sweeps.board import LiveBoard
+from emi.sweeps.plan import claimed
 from emi.sweeps.sweep import Cell, parse_seeds, plan
-from emi.sweeps.board import LiveTable
 
-SMALL = ["steps_per_iteration=100", "num_envs=2"]
+SMALL = {"steps": 200, "steps_per_iteration": 100, "num_envs": 2}
 
-# Stands for `emi` in a pool: notes when it ran and with what, and ends as its seed says.
+# Stands in for `emi`: records when it ran and its arguments, and ends as its seed says.
 FAKE = """
 import json, os, signal, sys, time
 here = __file__.rsplit("/", 1)[0]
-words = sys.argv[1:]
+arguments = sys.argv[1:]
 began = time.time()
 def note(how):
-    record = {"words": words, "began": began, "ended": time.time(), "how": how,
+    record = {"arguments": arguments, "began": began, "ended": time.time(), "how": how,
               "threads": os.environ["OMP_NUM_THREADS"]}
     with open(f"{here}/{os.getpid()}.json", "w") as file:
         json.dump(record, file)
@@ -34,7 +37,8 @@ def stop(number, frame):
     note("stopped")
     sys.exit(128 + number)
 signal.signal(signal.SIGTERM, stop)
-seed = words[words.index("--seed") + 1] if "--seed" in words else "0"
+config = json.load(open(arguments[arguments.index("--config") + 1]))
+seed = str(config["seed"])
 print("hello", flush=True)
 if seed == "3":
     print("emi: bonus became NaN in iteration 3", file=sys.stderr)
@@ -50,7 +54,7 @@ note("done")
 
 @pytest.fixture
 def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Replace `python -m emi`; the directory where the fake leaves its notes."""
+    """Replace `python -m emi`; return the directory of its records."""
     notes = tmp_path / "notes"
     notes.mkdir()
     (notes / "fake.py").write_text(FAKE)
@@ -68,9 +72,7 @@ def grid(out: Path, seeds: str, methods: str = "trpo", threads: int = 1) -> list
         ["SparseHalfCheetah"],
         methods.split(","),
         parse_seeds(seeds),
-        steps=200,
-        threads=threads,
-        overrides=SMALL,
+        {**SMALL, "threads": threads},
     )
 
 
@@ -81,8 +83,8 @@ class TestPlan:
         assert parse_seeds("1,0-2") == [1, 0, 2]
 
     @pytest.mark.parametrize("text", ["", "a", "4-0", "1,,2", "0-", "-3", "0-999999999999", "1.5"])
-    def test_strange_seeds(self, text: str) -> None:
-        with pytest.raises(ConfigError, match="--seeds"):
+    def test_bad_seeds(self, text: str) -> None:
+        with pytest.raises(UserError, match="--seeds"):
             parse_seeds(text)
 
     def test_every_method_before_the_next_seed(self, tmp_path: Path) -> None:
@@ -97,20 +99,21 @@ class TestPlan:
 
     def test_the_command_of_a_run(self, tmp_path: Path) -> None:
         (cell,) = grid(tmp_path, "2")
-        assert list(cell.words) == [
-            *("train", "SparseHalfCheetah", "--method", "trpo", "--seed", "2", "--threads", "1"),
-            *("--out", str(tmp_path / "SparseHalfCheetah/trpo/seed2"), "--steps", "200"),
-            *("--set", "steps_per_iteration=100", "num_envs=2"),
-        ]
+        path = tmp_path / "SparseHalfCheetah/trpo/seed2"
+        file = f"{path}.json"
+        assert cell.arguments == ("train", "--config", file, "--out", str(path), "--resume")
+        command = shlex.split(cell.command)
+        assert command[:6] == ["emi", "train", "SparseHalfCheetah", "--method", "trpo", "--seed"]
+        assert command[-3:] == ["--out", str(path), "--resume"]
 
-    def test_what_makes_no_sense(self, tmp_path: Path) -> None:
-        with pytest.raises(ConfigError, match="did you mean 'trpo'"):
+    def test_bad_arguments(self, tmp_path: Path) -> None:
+        with pytest.raises(UserError, match="did you mean 'trpo'"):
             grid(tmp_path, "0", "emi,trop")
-        with pytest.raises(ConfigError, match="not with --set seed="):
-            plan(tmp_path, ["SparseHalfCheetah"], ["emi"], [0, 1], overrides=["seed=1"])
-        with pytest.raises(ConfigError, match="nothing to do"):
+        with pytest.raises(UserError, match="not with --set seed="):
+            plan(tmp_path, ["SparseHalfCheetah"], ["emi"], [0, 1], words=["seed=1"])
+        with pytest.raises(UserError, match="nothing to do"):
             plan(tmp_path, ["SparseHalfCheetah"], [], [0])
-        with pytest.raises(ConfigError, match="--jobs must be positive"):
+        with pytest.raises(UserError, match="--jobs must be positive"):
             sweep.sweep(grid(tmp_path, "0"), jobs=0)
         assert not any(tmp_path.iterdir())
 
@@ -130,26 +133,16 @@ class TestPlan:
 
         complete, stopped, differs, unreadable, new = grid(tmp_path, "0-4")
         assert complete.state == "skipped"
-        assert (stopped.state, stopped.words) == ("waiting", ("resume", str(stopped.path)))
+        assert stopped.state == "waiting"
         assert (differs.state, differs.problem) == (
             "conflict",
             f"{differs.path} holds another run (threads differs)",
         )
         assert unreadable.state == "conflict"
-        assert (new.state, new.words[0]) == ("waiting", "train")
-
-    def test_a_finished_run_that_is_kept_without_checkpoints(self, tmp_path: Path) -> None:
-        """As in results/: to start over there would hide what was kept."""
-        (cell,) = grid(tmp_path, "0")
-        cell.path.mkdir(parents=True)
-        run_directory.write_config(RunDirectory(cell.path), cell.config)
-        (cell.path / "metrics.csv.gz").touch()
-        (kept,) = grid(tmp_path, "0")
-        assert kept.state == "conflict"
-        assert "keeps the results of a finished run" in kept.problem
+        assert new.state == "waiting"
 
 
-class TestPool:
+class TestSweep:
     def test_no_more_than_jobs_at_a_time(
         self, tmp_path: Path, fake: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
@@ -165,7 +158,7 @@ class TestPool:
         assert "SparseHalfCheetah trpo seed 0: running" in lines
         assert "SparseHalfCheetah trpo seed 6: done" in lines
 
-    def test_failures_are_listed_and_the_rest_goes_on(
+    def test_failures_are_listed_and_the_others_continue(
         self, tmp_path: Path, fake: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         (conflict,) = grid(tmp_path, "1", threads=2)
@@ -183,7 +176,7 @@ class TestPool:
             f"failed: {name} 5: Traceback: the last line (log: {folder / 'seed5.log'})",
         ]
         log = (folder / "seed3.log").read_text().splitlines()
-        assert log[0].startswith("$ emi train SparseHalfCheetah --method trpo --seed 3 ")
+        assert log[0].startswith("$ emi train --config ")
         assert log[1] == "hello"
         assert (conflict.path / "config.json").read_bytes() == before
 
@@ -204,11 +197,11 @@ class TestPool:
         out, err = capfd.readouterr()
         assert out.splitlines()[-2:] == [
             "4 runs: 2 stopped, 2 waiting",
-            "the same command goes on where this one stopped",
+            "run the same command again to continue",
         ]
-        assert err == "emi: stopping after the iterations under way\n"
+        assert err == "emi: stopping after the current iterations\n"
 
-    def test_what_others_finished_meanwhile_is_skipped(
+    def test_a_run_that_another_process_completed_is_skipped(
         self, tmp_path: Path, fake: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         cells = grid(tmp_path, "0-1")
@@ -221,14 +214,14 @@ class TestPool:
         assert capsys.readouterr().out.splitlines()[-1] == "2 runs: 1 done, 1 skipped"
         assert len(records(fake)) == 1
 
-    def test_an_unwritable_place(self, tmp_path: Path, fake: Path) -> None:
+    def test_an_unwritable_directory(self, tmp_path: Path, fake: Path) -> None:
         (tmp_path / "file").touch()
-        with pytest.raises(RunDirectoryError, match=r"cannot write in .*: choose another --out"):
+        with pytest.raises(UserError, match=r"cannot write in .*: choose another --out"):
             sweep.sweep(grid(tmp_path / "file", "0"))
         assert not records(fake)
 
 
-def test_the_live_table_shows_what_matters(tmp_path: Path) -> None:
+def test_the_live_table_shows_running_runs_first(tmp_path: Path) -> None:
     import io
     from dataclasses import replace
 
@@ -241,7 +234,7 @@ def test_the_live_table_shows_what_matters(tmp_path: Path) -> None:
         "iteration,steps,steps_per_second,return_mean,bonus_mean\n1,100,50.0,nan,0.125\n"
     )
     console = Console(width=120, file=io.StringIO())
-    console.print(LiveTable(cells).draw())
+    console.print(LiveBoard(cells).draw())
     drawn = console.file.getvalue()  # type: ignore[attr-defined]
     row = next(line for line in drawn.splitlines() if "seed 25" in line)
     assert [cell.strip() for cell in row.strip("│").split("│")] == [
@@ -259,3 +252,100 @@ def test_a_real_sweep_is_idempotent(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert sweep.sweep(grid(tmp_path, "0"), jobs=1) == 0
     assert {p: p.stat().st_mtime_ns for p in path.rglob("*")} == first
     assert capsys.readouterr().out.splitlines()[-1] == "1 runs: 1 skipped"
+
+
+# A tuple, booleans, floats that no decimal represents exactly, a choice, and nested settings.
+SETTINGS = [
+    *("steps=200", "steps_per_iteration=100", "num_envs=2", "clip_rewards=true"),
+    *("eta=0.1", "discount=0.30000000000000004", "policy.hidden=7,5", "trpo.max_kl=1e-05"),
+    *("intrinsic.reward=diversity", "intrinsic.lambda_error=123.456"),
+]
+
+
+def sweep_command(out: Path, *options: str) -> list[str]:
+    return ["sweep", "SparseHalfCheetah", "--out", str(out), *options, "--set", *SETTINGS]
+
+
+class TestSettings:
+    def test_they_reach_the_run_exactly(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert main(sweep_command(tmp_path / "a", "--methods", "emi", "--seeds", "3")) == 0
+        path = tmp_path / "a/SparseHalfCheetah/emi/seed3"
+        config = read_config(RunDirectory(path).config)
+        assert (config.seed, config.steps, config.threads) == (3, 200, 1)
+        assert config.clip_rewards is True
+        assert (config.eta, config.discount) == (0.1, 0.30000000000000004)
+        assert config.policy.hidden == (7, 5)
+        assert config.trpo.max_kl == 1e-05
+        assert (config.intrinsic.reward, config.intrinsic.lambda_error) == ("diversity", 123.456)
+        assert path.with_name("seed3.json").read_bytes() == (path / "config.json").read_bytes()
+        changed = json.loads((path / "provenance.json").read_text())["changed"]
+        words = {word.partition("=")[0] for word in SETTINGS}
+        assert {"seed", *words} <= set(changed) <= {"seed", "threads", *words}
+
+        # The command that --dry-run prints for a person gives the same config.
+        capsys.readouterr()
+        dry = sweep_command(tmp_path / "b", "--methods", "emi", "--seeds", "3", "--dry-run")
+        assert main(dry) == 0
+        command = shlex.split(capsys.readouterr().out)[1:]
+        assert main([*command, "--print-config"]) == 0
+        assert capsys.readouterr().out.encode() == (path / "config.json").read_bytes()
+
+    def test_the_first_sweep_keeps_its_runs(
+        self, tmp_path: Path, fake: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        """Two sweeps with different settings in one directory, planned at the same time."""
+        first, second = grid(tmp_path, "0"), grid(tmp_path, "0-1", threads=2)
+        assert [cell.state for cell in first + second] == ["waiting"] * 3
+        assert sweep.sweep(first) == 0
+        assert sweep.sweep(second) == 1
+        folder = tmp_path / "SparseHalfCheetah/trpo"
+        assert capsys.readouterr().out.splitlines()[-2:] == [
+            "2 runs: 1 conflict, 1 done",
+            f"conflict: SparseHalfCheetah trpo seed 0: {folder / 'seed0.json'} holds another run"
+            " (threads differs)",
+        ]
+        assert sorted(str(r["threads"]) for r in records(fake)) == ["1", "2"]
+        assert (folder / "seed0.json").read_bytes() == config_bytes(first[0].config)
+        assert (folder / "seed1.json").read_bytes() == config_bytes(second[1].config)
+
+    @pytest.mark.parametrize("hard_links", [True, False])
+    def test_a_config_file_is_never_replaced(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hard_links: bool
+    ) -> None:
+        """Also if another sweep writes the file between the check and the write."""
+        (first,), (second,) = grid(tmp_path, "0"), grid(tmp_path, "0", threads=2)
+        link = os.link
+
+        def late(source: Path, target: Path) -> None:
+            monkeypatch.setattr(os, "link", link)
+            if not hard_links:
+                raise PermissionError(1, "Operation not permitted")
+            temporary = source.rename(source.with_name("aside"))  # the process id is the same here
+            assert claimed(first).state == "waiting"
+            link(temporary.rename(source), target)
+
+        monkeypatch.setattr(os, "link", late)
+        assert claimed(second).state == ("conflict" if hard_links else "waiting")
+        kept = first if hard_links else second
+        assert kept.config_file.read_bytes() == config_bytes(kept.config)
+        assert [p.name for p in kept.path.parent.iterdir()] == ["seed0.json"]
+        assert claimed(kept).state == "waiting"
+
+    def test_a_config_file_of_an_older_version(self, tmp_path: Path, fake: Path) -> None:
+        """A key that it lacks has its default; the file is not a conflict."""
+        (cell,) = grid(tmp_path, "0")
+        values = json.loads(config_bytes(cell.config))
+        del values["bootstrap_timeouts"]
+        cell.config_file.parent.mkdir(parents=True)
+        cell.config_file.write_text(json.dumps(values))
+        assert grid(tmp_path, "0")[0].state == "waiting"
+        assert sweep.sweep([cell]) == 0
+        assert json.loads(cell.config_file.read_text()) == values
+
+
+def test_environments_and_methods_as_directory_names(tmp_path: Path) -> None:
+    (cell,) = plan(tmp_path, ["gym:CartPole-v1"], ["emi.intrinsic.rnd:RND"], [0], {"steps": 100})
+    assert cell.path == tmp_path / "gym-CartPole-v1/emi.intrinsic.rnd-RND/seed0"
+    assert cell.name == "gym:CartPole-v1 emi.intrinsic.rnd:RND seed 0"

@@ -27,12 +27,12 @@ class IntrinsicRewardVectorWrapper(VectorWrapper):
 
     The method is trained after every `learn_every` steps, on all their transitions together: at
     most learn_every · num_envs, each exactly once. A step is scored as soon as it is taken, by the
-    method as of its last training. This also holds for methods that `learns_first` (EX2, SimHash,
-    EMI-D), which score a batch after training on it in other trainers: their counts do not include
-    the visits since the last training.
+    method as of its last training. This also holds for methods with `learns_first` (EX2, SimHash,
+    EMI-D), which other trainers train on a batch before they score it. Here their counts do not
+    include the visits since the last training.
 
     A method scores one row per environment at a time. EX2, EMI-D and VIME compare a row with the
-    others of its batch: with few environments their bonus is coarse; with one, EX2 gives 0 and
+    others of its batch: with few environments their bonus is noisy; with one, EX2 gives 0 and
     EMI-D depends only on the length of the step.
 
     Transitions never cross an episode end, in any autoreset mode of Gymnasium. With SAME_STEP the
@@ -61,10 +61,10 @@ class IntrinsicRewardVectorWrapper(VectorWrapper):
         for what in ("observation", "action"):
             space = getattr(envs, f"single_{what}_space")
             if space.shape is None:
-                raise UserError(f"{what}s must be arrays, as those of a Box are, got {space}")
+                raise UserError(f"{what}s must be arrays, for example of a Box, got {space}")
         if learn_every < 1:
             raise UserError(f"learn_every must be 1 or more, got {learn_every}")
-        eta_at(eta, 0)  # a wrong value raises here and not in the first step
+        eta_at(eta, 0)  # raise for a wrong value here, not in the first step
         self.method = method
         self.eta = eta
         self.learn_every = learn_every
@@ -198,11 +198,11 @@ class IntrinsicRewardVectorWrapper(VectorWrapper):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue as the wrapper whose `state_dict` this is."""
+        """Restore the state that `state_dict` of another wrapper returned."""
         resetting = _array(state["resetting"])
         if len(resetting) != self.num_envs:
             raise UserError(
-                f"the state is that of {len(resetting)} environments, this one has {self.num_envs}"
+                f"the state is of {len(resetting)} environments, the wrapper has {self.num_envs}"
             )
         self.method.load_state_dict(state["method"])
         self._learnt = state["learnt"]

@@ -4,8 +4,8 @@
     model.learn(1_000_000, callback=IntrinsicRewardCallback(method, eta=0.01))
 
 At the end of a rollout the method scores its transitions and trains on them. The bonus is added to
-the rewards of the buffer, which computes returns and advantages again: the bonus is discounted over
-time as any reward is.
+the rewards of the buffer, which computes returns and advantages again, so that the bonus is
+discounted like any reward.
 """
 
 from __future__ import annotations
@@ -48,12 +48,8 @@ RAW_END = "emi_raw_terminal_observation"  # next to `terminal_observation` in th
 
 @dataclass(frozen=True)
 class Steps:
-    """The steps of a rollout so far."""
-
     observations: list[Array]  # [env, *observation] each: the first, then the one after each step
-    actions: list[Array] = field(
-        default_factory=list
-    )  # [env, *action], as given to the environment
+    actions: list[Array] = field(default_factory=list)  # [env, *action], as the environment gets it
     rewards: list[Array] = field(default_factory=list)  # [env], before SB3 adds to them
     ends: dict[tuple[int, int], Array] = field(default_factory=dict)
     """the last observation of each episode that ended, by (step, env)"""
@@ -78,15 +74,15 @@ class Steps:
 class IntrinsicRewardCallback(BaseCallback):
     """Adds eta · bonus to the rewards of every rollout, before the policy is trained on it.
 
-    `eta` is a number or a function of the environment steps so far; a rollout has one value, that
-    at its end. With eta = 0 training is bit for bit as without the callback, while the method is
-    still trained.
+    `eta` is a number or a function of the environment steps so far; one value, taken at
+    the end of the rollout, is used for the whole rollout. With eta = 0, and not `intrinsic_only`,
+    training is bit for bit as without the callback; the method is still trained.
 
     With `intrinsic_only` the bonus replaces the environment's reward. The bootstrap value that SB3
     adds at a time-out, γ·V of the last observation, is kept: it is not a reward.
 
     Logs `intrinsic/bonus_mean`, `intrinsic/bonus_std`, `intrinsic/eta`, `intrinsic/share`
-    (Σ|η·bonus| / (Σ|η·bonus| + Σ|r|), where r is the environment's reward as the policy sees it)
+    (Σ|η·bonus| / (Σ|η·bonus| + Σ|r|), r the environment's reward after VecNormalize)
     and the scalars of the method.
     """
 
@@ -101,12 +97,12 @@ class IntrinsicRewardCallback(BaseCallback):
         method = self.method
         encoded = encode(dict(method.state_dict()))
         kept = {"version": VERSION, "method": type(method).__name__, "state": encoded.skeleton}
-        # One entry: the order of several is random, and equal states should give equal files.
+        # One entry, so that equal states give equal files: several are written in random order.
         metadata = {FORMAT: json.dumps(kept, allow_nan=False)}
         write_durably(Path(path), serialize(encoded.tensors, metadata))
 
     def load(self, path: str | Path) -> None:
-        """Load the state that `save` wrote into the method; UserError if it does not fit."""
+        """Restore the state of the method from a file of `save`; UserError if it does not fit."""
         method = self.method
         try:
             with safe_open(path, framework="pt") as file:
@@ -127,7 +123,7 @@ class IntrinsicRewardCallback(BaseCallback):
         except RuntimeError as error:
             raise UserError(
                 f"{path} is the state of {name} with other spaces or another config: "
-                "build the method as it was when it was saved"
+                "build the method with the same spaces and config"
             ) from error
 
     @property
@@ -138,8 +134,8 @@ class IntrinsicRewardCallback(BaseCallback):
         name = type(self.model).__name__
         if not isinstance(self.model, OnPolicyAlgorithm):
             raise UserError(
-                f"IntrinsicRewardCallback supports {SUPPORTED}; {name}, which has a replay buffer, "
-                "is not supported yet"
+                f"IntrinsicRewardCallback supports {SUPPORTED}; {name} is not an on-policy "
+                "algorithm and is not supported"
             )
         eta_at(self.eta, self.model.num_timesteps)
         self._normalize = _normalizer_of_observations(self.model)
@@ -154,8 +150,8 @@ class IntrinsicRewardCallback(BaseCallback):
     def _on_training_start(self) -> None:
         if self.parent is not None:
             raise UserError(
-                "IntrinsicRewardCallback must see every step: pass it to learn in a list with "
-                f"{type(self.parent).__name__}, not inside it"
+                "IntrinsicRewardCallback must see every step: do not nest it in "
+                f"{type(self.parent).__name__}; pass both in a list"
             )
         if self._normalize is not None:
             _keep_raw_ends(self._normalize.venv)
@@ -212,12 +208,12 @@ class IntrinsicRewardCallback(BaseCallback):
             self.logger.record(name, value)
 
     def _raw(self, obs: Any) -> Array:
-        """[env, *observation]: a copy of the newest observation, as before VecNormalize."""
+        """A copy of the newest observations before VecNormalize, [env, *observation]."""
         raw = obs if self._normalize is None else self._normalize.old_obs
         return np.array(raw, self._space.dtype)
 
     def _last_values(self) -> torch.Tensor:
-        """V of the observation after the rollout, [env], as SB3 used it for the advantages.
+        """V of the observations after the rollout, [env], with which SB3 computed the advantages.
 
         Computed again, because the loops of sb3-contrib do not pass it to callbacks.
         """
@@ -241,7 +237,6 @@ class IntrinsicRewardCallback(BaseCallback):
 
 
 def _normalizer_of_observations(model: OnPolicyAlgorithm) -> VecNormalize | None:
-    """The VecNormalize that normalises observations, or None."""
     found, env = [], model.get_env()
     while isinstance(env, VecEnvWrapper):
         if isinstance(env, VecNormalize) and env.norm_obs:
@@ -251,19 +246,20 @@ def _normalizer_of_observations(model: OnPolicyAlgorithm) -> VecNormalize | None
         return None
     if len(found) > 1:
         raise UserError(
-            "two VecNormalize normalise observations: set norm_obs=False in one of them"
+            "more than one VecNormalize wrapper normalises observations: "
+            "set norm_obs=False in all but one"
         )
     (normalize,) = found
     if normalize.observation_space != model.observation_space:
         raise UserError(
-            "a wrapper around VecNormalize changes its observations, so that they have no raw "
-            "form: make VecNormalize the outermost wrapper"
+            "a wrapper outside VecNormalize changes the observations, so their unnormalised values "
+            "cannot be recovered: make VecNormalize the outermost wrapper"
         )
     return normalize
 
 
 def _require_fit(method: IntrinsicReward, observations: Box, actions: Space, source: str) -> None:
-    """UserError unless the method can score these spaces; `source` names the first."""
+    """UserError unless the method fits these spaces; `source` says where `observations` is from."""
     actions = require_actions(actions)
     if isinstance(actions, Discrete):
         # In SB3 discrete actions start at 0, whatever the space says.
@@ -271,11 +267,11 @@ def _require_fit(method: IntrinsicReward, observations: Box, actions: Space, sou
     else:
         action = np.zeros((2, *actions.shape), actions.dtype)
     misfit = UserError(
-        f"{type(method).__name__} was not built for these observations, {observations}, and "
-        f"actions, {actions}: build it from {source} and model.action_space"
+        f"{type(method).__name__} was not built for observations in {observations} and "
+        f"actions in {actions}: build it from {source} and model.action_space"
     )
-    # Around images, VecNormalize has a space of floats; a method for that space would read the raw
-    # images as vectors, without an error.
+    # For images, VecNormalize declares a space of floats. A method built for that space would read
+    # the raw images as vectors, without an error.
     if reads_as_vectors(method, observations):
         raise misfit
     obs = np.zeros((2, *observations.shape), observations.dtype)
@@ -288,11 +284,11 @@ def _require_fit(method: IntrinsicReward, observations: Box, actions: Space, sou
 def _keep_raw_ends(venv: VecEnv) -> None:
     """Make `venv` store the raw last observation of episodes in its infos, as RAW_END.
 
-    VecNormalize overwrites `terminal_observation`, and its clipping loses information. The method
-    of the object is replaced, because EvalCallback does not accept a further wrapper that its
-    evaluation environment does not have.
+    VecNormalize overwrites `terminal_observation`, and its clipping loses information. We replace
+    `step_wait` on the instance instead of adding a wrapper, because EvalCallback requires that the
+    evaluation environment has the same wrappers.
     """
-    if "step_wait" in vars(venv):  # from an interrupted training
+    if "step_wait" in vars(venv):  # left by an interrupted training
         return
     step_wait = venv.step_wait
 

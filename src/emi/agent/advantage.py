@@ -1,8 +1,8 @@
-"""Returns and advantages on the [time, env] grid, with the three ways an episode can stop.
+"""Returns and advantages on the [time, env] grid, for the three ways an episode can stop.
 
 Terminated: the value after the step is 0. Timed out: 0 as in the paper, or bootstrapped from the
-true last observation. Cut because the batch is full: always bootstrapped. No trace crosses any of
-them.
+true last observation. Cut because the batch is full: always bootstrapped. No reward is
+propagated back across any of them.
 """
 
 from collections.abc import Callable

@@ -14,11 +14,8 @@ from emi.nets import Flat, Pixels
 
 
 def in_numpy(trunk: nn.Sequential, head: nn.Linear) -> Callable[[Array], Array]:
-    """obs [n, ...] to head(trunk(obs)) [n, outputs]; valid until the weights change.
-
-    Convolutions stay in PyTorch.
-    """
-    if isinstance(trunk[0], Pixels):
+    """obs [n, ...] to head(trunk(obs)) [n, outputs]; valid until the weights change."""
+    if isinstance(trunk[0], Pixels):  # convolutions stay in PyTorch
         device = head.weight.device
 
         def through_torch(obs: Array) -> Array:

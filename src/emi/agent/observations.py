@@ -14,11 +14,9 @@ class Keeper(Protocol):
 
     def put(self, rows: IntArray, obs: Array, before: IntArray | None) -> None:
         """Store [m, *observation] as `rows` [m], the successors of the rows `before` [m]."""
-        ...
 
     def pool(self) -> Array | Stacks:
         """All observations, [rows, *observation]."""
-        ...
 
 
 def make_keeper(space: gymnasium.Space, rows: int) -> Keeper:
@@ -72,7 +70,7 @@ class StackKeeper:
         self._index[rows[~continues]] = frames.reshape(new.shape[:2])
 
     def _keep(self, frames: Array) -> IntArray:
-        """Store [m, H, W] frames; returns their indices, [m]."""
+        """Store [m, H, W] frames; return their indices, [m]."""
         places = np.arange(self._count, self._count + len(frames))
         self._count += len(frames)
         self._frames = _resized(self._frames, self._count)

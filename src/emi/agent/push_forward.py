@@ -1,7 +1,7 @@
 """The derivative of a network's output along a change of its weights, for TRPO's Fisher product.
 
-Written by hand: with convolutions, both ways that autograd has (forward mode and two backward
-passes) take about twice as long.
+Written by hand: with convolutions, autograd (forward mode, or two backward passes) takes about
+twice as long.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,10 +16,7 @@ from emi.nets import FlatImages
 def push_forward(
     net: Iterable[nn.Module], x: Tensor, change: Mapping[Tensor, Tensor]
 ) -> tuple[Tensor, Tensor]:
-    """`net`(x), and its derivative along `change`, which has a tensor for each parameter.
-
-    The derivative has no graph.
-    """
+    """`net`(x), and its derivative, without a graph, along `change`: a tensor per parameter."""
     tangent: Tensor | None = None  # of x, which does not change
     for layer in net:
         y = layer(x)

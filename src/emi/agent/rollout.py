@@ -54,7 +54,6 @@ class Rollout:
 
     @property
     def steps(self) -> int:
-        """Number of valid steps."""
         return int(self.valid.sum())
 
     def flat(self, grid: Array) -> Array:
@@ -90,7 +89,7 @@ def collect(
 ) -> Rollout:
     """Collect at least `steps` steps, starting from a reset with `seed`.
 
-    Every environment takes the same number of steps; an unfinished episode is cut at the end.
+    Every environment takes the same number of steps; the last episode may be unfinished.
     """
     mode = autoreset_mode(envs)
     num_envs = envs.num_envs
@@ -120,7 +119,8 @@ def collect(
         obs, reward[t], terminated[t], truncated[t], info = envs.step(policy.to_env(action))
         actions.append(action)
         if mode is AutoresetMode.NEXT_STEP and t > 0:
-            # Environments that ended in the last step only reset in this one: no transition.
+            # An environment whose episode ended in the previous step only resets in this step, so
+            # this step is not a transition.
             valid[t] = ~(valid[t - 1] & (terminated[t - 1] | truncated[t - 1]))
             reward[t, ~valid[t]] = 0.0
             terminated[t, ~valid[t]] = truncated[t, ~valid[t]] = False

@@ -4,7 +4,7 @@ maximise  E[π_θ(a|s) / π_old(a|s) · A]   subject to   E[KL(π_old ‖ π_θ)
 
 The step direction d solves (H + damping·I) d = g by conjugate gradients, where H is the Hessian of
 the KL at π_old. A backtracking line search finds the step length. Every quantity is a sum over
-slices of the batch: memory is bounded by one slice, and the result does not depend on their number.
+slices of the batch: memory is bounded by one slice, and their number changes only the rounding.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class TRPOConfig:
     damping: NotNegativeFloat = 1e-5
     """added to the diagonal of H (authors' code)"""
     backtrack_ratio: Fraction = 0.8
-    """factor of the step length between two tries (authors' code)"""
+    """the step length is multiplied by this after each failed try (authors' code)"""
     max_backtracks: PositiveInt = 15
     """number of tries before the step is rejected (authors' code)"""
     slices: NotNegativeInt = 0
-    """slices of the batch; 0: as many as the size of the observations requires (authors: 16)"""
+    """number of slices of the batch; 0: chosen by the size of observations (authors: 16)"""
 
 
 class Slice(NamedTuple):
@@ -54,7 +54,6 @@ class Slice(NamedTuple):
 
 
 def states(part: Slice) -> Tensor:
-    """The observations of a slice, gathered."""
     return as_tensor(part.obs, part.action.device)
 
 
@@ -67,8 +66,6 @@ class LineSearch(NamedTuple):
 
 
 class StepReport(NamedTuple):
-    """What one trust-region step did."""
-
     kl: float
     entropy: float
     accepted: bool
@@ -87,7 +84,7 @@ def unflatten(flat: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
 
 class Solution(NamedTuple):
     x: Tensor  # [parameters]
-    residual: Tensor  # b − A x, so that A x needs no further product
+    residual: Tensor  # b − A x; A x is b minus this, without another product
 
 
 def conjugate_gradient(
@@ -111,12 +108,13 @@ def conjugate_gradient(
 def fisher_vector_product(
     policy: AnyPolicy, slices: Sequence[Slice], damping: float
 ) -> Callable[[Tensor], Tensor]:
-    """v ↦ (H + damping·I) v with H = E[JᵀFJ], exact, J being the network's Jacobian.
+    """v ↦ (H + damping·I) v, where H = E[JᵀFJ] is exact.
 
-    JᵀF(Jv) is a backward pass over the graph of the network. With one slice, the graph is built
-    once for all products, and Jv is the derivative of u ↦ Jᵀu, which is linear. With several
-    slices, the graphs do not fit into memory together: each is rebuilt for every product, and Jv is
-    computed in the forward pass.
+    J is the Jacobian of the distribution's parameters in the weights, F the Fisher information in
+    these parameters. JᵀF(Jv) is a backward pass over the graph of the network. With one slice, the
+    graph is built once for all products, and Jv is the gradient of u ↦ vᵀ(Jᵀu), which is linear in
+    u (double backward). With several slices, the graphs do not fit into memory together: each is
+    rebuilt for every product, and Jv is computed in the forward pass.
     """
     weights = list(policy.parameters())
 
@@ -197,10 +195,7 @@ def line_search(
 def cut(
     policy: AnyPolicy, obs: Rows, action: Tensor, advantage: Tensor, slices: int
 ) -> list[Slice]:
-    """The batch in `slices` nearly equal parts, with the parameters of π_old.
-
-    With 0, a slice has at most `PIECE_ENTRIES` entries of observations.
-    """
+    """`slices` nearly equal parts; 0: parts of at most `PIECE_ENTRIES` entries of observations."""
     parts = []
     n = len(action)
     slices = min(n, slices or math.ceil(n * math.prod(obs[:1].shape) / PIECE_ENTRIES))

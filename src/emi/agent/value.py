@@ -149,7 +149,6 @@ def make_value(
     generator: torch.Generator,
     device: torch.device | str = "cpu",
 ) -> AnyValue:
-    """The value function that `config.kind` names."""
     if config.kind == "linear":
         return LinearFeatureValue(observation_space, config)
     return NetworkValue(observation_space, config, generator, device)

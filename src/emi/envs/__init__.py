@@ -1,13 +1,14 @@
-"""Environments, each behind one name.
+"""Environments, made by name.
 
-`make_vec` turns a name into a `gymnasium.vector.VectorEnv`; each of them resets an ended
-environment within the same step (`AutoresetMode.SAME_STEP`) and returns the true last observation
-as `info["final_obs"]`. Simulators are extras: an environment's file, and with it the simulator, is
+`make_vec` returns a `gymnasium.vector.VectorEnv` that resets an ended environment within the same
+step (`AutoresetMode.SAME_STEP`) and returns the true last observation as `info["final_obs"]`.
+Simulators are optional dependencies: an environment's file, which imports its simulator, is
 imported when the environment is first made.
 """
 
-import difflib
+import contextlib
 import importlib
+from collections.abc import Callable
 from typing import Any, cast
 
 import gymnasium as gym
@@ -23,7 +24,7 @@ from emi.envs.table import (
     Environment,
     find_environment,
 )
-from emi.errors import UserError
+from emi.errors import UserError, did_you_mean
 from emi.spaces import is_image
 
 for _name, _entry in (ENVIRONMENTS | {"Atari": ANY_ATARI_GAME}).items():
@@ -34,6 +35,8 @@ for _name, _entry in (ENVIRONMENTS | {"Atari": ANY_ATARI_GAME}).items():
         kwargs=dict(_entry.arguments),
         max_episode_steps=_entry.max_episode_steps,
     )
+
+_NOT_THERE = (gym.error.Error, ImportError, SyntaxError)  # what making a `gym:` name can raise
 
 
 def make_vec(
@@ -50,14 +53,12 @@ def make_vec(
         raise UserError(f"num_envs must be at least 1, got {num_envs}")
     if threads is not None and threads < 1:
         raise UserError(f"threads must be at least 1, got {threads}")
-    entry = find_environment(name)
-    if entry is not None:
-        kind = load_class(name, entry, "VectorEnv")
-        envs: VectorEnv = kind(num_envs=num_envs, threads=threads, **entry.arguments)
-    elif name.startswith(GYM_PREFIX):
-        envs = _make_gymnasium(name.removeprefix(GYM_PREFIX), num_envs)
+    entry = known_environment(name)
+    if entry is None:
+        envs = _make_gymnasium(name, num_envs)
     else:
-        raise UserError(unknown_name(name))
+        kind = load_class(name, entry, "VectorEnv")
+        envs = kind(num_envs=num_envs, threads=threads, **entry.arguments)
     if seed is not None:
         envs.reset(seed=seed)
         envs.action_space.seed(seed)
@@ -66,13 +67,11 @@ def make_vec(
 
 def make_single(name: str, render_mode: str | None = None) -> gym.Env:
     """Make one copy of the environment `name`, as a `gymnasium.Env` that can be rendered."""
-    entry = find_environment(name)
-    if entry is not None:
-        env: gym.Env = load_class(name, entry, "Env")(render_mode=render_mode, **entry.arguments)
-        return gym.wrappers.TimeLimit(env, entry.max_episode_steps)
-    if not name.startswith(GYM_PREFIX):
-        raise UserError(unknown_name(name))
-    return as_vector_or_image(gym.make(name.removeprefix(GYM_PREFIX), render_mode=render_mode))
+    entry = known_environment(name)
+    if entry is None:
+        return as_vector_or_image(_registered(name, gym.make, render_mode=render_mode))
+    env: gym.Env = load_class(name, entry, "Env")(render_mode=render_mode, **entry.arguments)
+    return gym.wrappers.TimeLimit(env, entry.max_episode_steps)
 
 
 def load_class(name: str, entry: Environment, ending: str) -> Any:
@@ -98,61 +97,64 @@ def time_limit(name: str) -> int | None:
         return None
     module, _, env_id = name.removeprefix(GYM_PREFIX).rpartition(":")
     try:
-        if module:  # Gymnasium's own syntax: importing the module registers the environment
+        if module:  # as in gym:my_package.envs:MyEnv-v0; importing it registers the environment
             importlib.import_module(module)
         return gym.spec(env_id).max_episode_steps
-    except (gym.error.Error, ImportError):
+    except _NOT_THERE:
         return None
 
 
 def observes_images(name: str) -> bool:
-    """Whether a `gym:` environment observes images; it is made to find out."""
-    envs = make_vec(name)
-    space = envs.single_observation_space
-    envs.close()
-    return is_image(space)
+    """Whether the observations of an environment are images; creates it to find out."""
+    with contextlib.closing(make_vec(name)) as envs:
+        return is_image(envs.single_observation_space)
 
 
-def unknown_name(name: str) -> str:
-    """One sentence about an unknown name, with the nearest one that exists."""
-    if name in gym.registry:
-        return f"unknown environment {name!r}: did you mean '{GYM_PREFIX}{name}'?"
-    # Compared without case, so that 'sparsehalfcheetah' is found as well.
-    names = {known.lower(): known for known in ENVIRONMENTS}
-    close = difflib.get_close_matches(name.lower(), names, n=1)
-    if close:
-        return f"unknown environment {name!r}: did you mean {names[close[0]]!r}?"
-    choices = ", ".join([*ENVIRONMENTS, *FAMILIES])
-    return f"unknown environment {name!r}: choose one of {choices}"
+def known_environment(name: str) -> Environment | None:
+    """The entry of a name, None for `gym:`; UserError names the nearest name."""
+    entry = find_environment(name)
+    if entry is None and not name.startswith(GYM_PREFIX):
+        choices = f": choose one of {', '.join([*ENVIRONMENTS, *FAMILIES])}"
+        hint = did_you_mean(name, ENVIRONMENTS, choices)
+        if name in gym.registry:
+            hint = f": did you mean '{GYM_PREFIX}{name}'?"
+        raise UserError(f"unknown environment {name!r}{hint}")
+    return entry
 
 
-def _make_gymnasium(env_id: str, num_envs: int) -> VectorEnv:
-    """A registered Gymnasium environment, if the methods support its spaces."""
+def _registered(name: str, make: Callable[..., Any], **arguments: Any) -> Any:
+    """What `gym.make` or `gym.make_vec` makes of a `gym:` name; UserError if it is unknown."""
     try:
-        envs = gym.make_vec(
-            env_id,
-            num_envs=num_envs,
-            vectorization_mode="sync",
-            vector_kwargs={"autoreset_mode": AutoresetMode.SAME_STEP},
-            wrappers=[as_vector_or_image],  # type: ignore[list-item]
-        )
-    except (gym.error.Error, ImportError) as error:
-        raise UserError(f"cannot make '{GYM_PREFIX}{env_id}': {error}") from error
+        return make(name.removeprefix(GYM_PREFIX), **arguments)
+    except _NOT_THERE as error:
+        raise UserError(f"cannot make {name!r}: {error}") from error
+
+
+def _make_gymnasium(name: str, num_envs: int) -> VectorEnv:
+    """A registered Gymnasium environment, if the methods support its spaces."""
+    envs: VectorEnv = _registered(
+        name,
+        gym.make_vec,
+        num_envs=num_envs,
+        vectorization_mode="sync",
+        vector_kwargs={"autoreset_mode": AutoresetMode.SAME_STEP},
+        wrappers=[as_vector_or_image],
+    )
     observation, action = envs.single_observation_space, envs.single_action_space
     if not (
         isinstance(observation, spaces.Box) and isinstance(action, spaces.Box | spaces.Discrete)
     ):
         envs.close()
         raise UserError(
-            f"'{GYM_PREFIX}{env_id}' has observations {observation} and actions {action}: "
-            "supported are Box, Discrete, MultiDiscrete and MultiBinary observations "
-            "and Box or Discrete actions"
+            f"{name!r} has observations {observation} and actions {action}: "
+            "only Box, Discrete, MultiDiscrete and MultiBinary observations "
+            "and Box or Discrete actions are supported"
         )
     return envs
 
 
 def as_vector_or_image(env: gym.Env) -> gym.Env:
-    """Wrap the environment so that observations are float32 vectors, where that is possible.
+    """Flatten observations that are neither one-dimensional arrays nor images to float32 vectors.
 
     A `Discrete` observation becomes a one-hot vector, a `MultiDiscrete` one several of them
     concatenated, and an array of any other shape is flattened. Vectors, images (uint8, two or

@@ -1,17 +1,18 @@
-"""Atari 2600 games as the paper plays them: the newest four frames in grey, 52×52.
+"""Atari 2600 games with the paper's preprocessing: the newest four frames in grey, 52×52.
 
-An action lasts four frames; an observation shows the brighter of the last two at every pixel, the
-whole screen shrunk by averaging areas. Rewards are the game's own points. Episodes end when the
-game is over, else after 4,500 actions; a lost life does not end one. Nothing is random: no sticky
-actions, no idle start, no FIRE pressed for the player (EMI, section 5 and supplement, section 1;
-what the paper leaves open is as in the authors' atari_wrappers.py). The games come with ale-py.
+An action lasts four frames. An observation is the pixel-wise maximum of the last two, the whole
+screen downsampled by area averaging. Rewards are the points of the game. An episode ends when the
+game is over, at the latest after 4,500 actions; a lost life does not end it. Nothing is random:
+there are no sticky actions, no random no-ops at the start, and FIRE is not pressed automatically
+(EMI, section 5 and supplementary section 1; otherwise as in the authors' atari_wrappers.py). The
+games come with ale-py.
 """
 
-import difflib
 import os
 from pathlib import Path
 from typing import Any, cast
 
+import ale_py
 import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
@@ -20,15 +21,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from emi.envs.episodes import last_of
-from emi.envs.table import ATARI_PREFIX
-from emi.errors import UserError
-
-try:
-    import ale_py
-except ModuleNotFoundError as error:
-    raise ModuleNotFoundError(
-        "Atari games need ale-py: pip install 'emi-rl[atari]'", name=error.name
-    ) from error
+from emi.errors import UserError, did_you_mean
 
 Images = npt.NDArray[np.uint8]
 Flags = npt.NDArray[np.bool_]
@@ -37,17 +30,16 @@ HORIZON = 4_500
 FRAME_SKIP = 4
 STACK = 4
 SIZE = 52
-FRAMES_PER_SECOND = 60
 
-# ale-py stops before it looks at the last frame of an episode that it cuts itself: frames are
-# never to run out there, episodes are cut here.
+# ale-py skips the last frame of an episode that it truncates itself. So it never truncates, and
+# episodes are truncated here.
 NO_FRAME_LIMIT = 2**30
 
-# Any seed makes ale-py load the game again, and its value decides nothing: see `start_games`.
+# Any seed makes ale-py load the game again, and its value has no effect: see `start_games`.
 LOAD_AGAIN = 0
 
-# ale-py writes its own autoreset mode into the dictionary that every VectorEnv shares, where any
-# environment that does not say how it resets would seem to say so. This gives it one of its own.
+# ale-py writes its autoreset mode into the metadata dictionary that all VectorEnv classes share, so
+# that an environment without a declared mode would seem to have one. This gives it its own.
 ale_py.AtariVectorEnv.metadata = {}
 
 
@@ -57,15 +49,11 @@ def rom_of(game: str) -> str:
     roms: dict[str, str] = {spec.name: spec.kwargs["game"] for spec in registered}
     if game in roms:
         return roms[game]
-    # Compared without case, so that 'pong' is found as well.
-    names = {known.lower(): known for known in roms}
-    close = difflib.get_close_matches(game.lower(), names, n=1)
-    hint = f": did you mean '{ATARI_PREFIX}{names[close[0]]}'?" if close else " in ale-py"
-    raise UserError(f"unknown Atari game {game!r}{hint}")
+    raise UserError(f"unknown Atari game {game!r}{did_you_mean(game, roms, ' in ale-py')}")
 
 
 def load_games(game: str, num_envs: int, threads: int) -> ale_py.AtariVectorEnv:
-    """Emulators that never start an episode by themselves, as long as ended ones are reset."""
+    """Emulators that start no episode on their own, as long as ended ones are reset."""
     return ale_py.AtariVectorEnv(
         rom_of(game),
         num_envs,
@@ -73,7 +61,7 @@ def load_games(game: str, num_envs: int, threads: int) -> ale_py.AtariVectorEnv:
         max_num_frames_per_episode=NO_FRAME_LIMIT,
         repeat_action_probability=0.0,
         full_action_space=False,
-        # Episodes are started again here and not in ale-py, for one way of ending and starting.
+        # Episodes are restarted here instead of in ale-py, so that there is one implementation.
         autoreset_mode=AutoresetMode.NEXT_STEP,
         img_height=SIZE,
         img_width=SIZE,
@@ -89,10 +77,10 @@ def load_games(game: str, num_envs: int, threads: int) -> ale_py.AtariVectorEnv:
 
 
 def start_games(games: ale_py.AtariVectorEnv, mask: Flags, *, load: bool) -> Images:
-    """Start episodes where `mask` [n] is true; all present observations [n, 4, 52, 52].
+    """Start episodes where `mask` [n] is true; returns all observations [n, 4, 52, 52].
 
-    Pressing RESET leaves traces of what was played before in some games, Solaris among them.
-    Loading the game again leaves none, but takes as long as 300 steps.
+    In some games, for example Solaris, RESET leaves traces of what was played before. Loading the
+    game again leaves none, but takes as long as 300 steps.
     """
     seeds = np.full(np.count_nonzero(mask), LOAD_AGAIN) if load else None
     obs: Images = games.reset(seed=seeds, options={"reset_mask": mask})[0]
@@ -103,10 +91,11 @@ class AtariVectorEnv(VectorEnv[Images, npt.NDArray[Any], Any]):
     """`num_envs` copies of one game, played in ale-py's C++ threads.
 
     An environment that ends is reset within the same step: the returned observation is the first
-    of the next episode, `info["final_obs"][i]` the last of the ended one. Results depend on the
-    actions since the last `reset(seed=…)` only: not on `threads`, on the seed's value, or for one
-    environment on its neighbours. Of a game that is over ale-py never looks at the last frame: the
-    newest picture in that final observation is still the one before, or blended with it.
+    of the next episode, and `info["final_obs"][i]` is the last of the ended one. Results depend
+    only on the actions since the last `reset(seed=…)`, not on `threads` nor on the value of the
+    seed; an environment does not depend on the others. ale-py does not read the last frame of a
+    game that is over: the newest image in the final observation is the one before, or a maximum
+    with it.
     """
 
     metadata: dict[str, Any] = {"autoreset_mode": AutoresetMode.SAME_STEP}  # noqa: RUF012
@@ -118,7 +107,7 @@ class AtariVectorEnv(VectorEnv[Images, npt.NDArray[Any], Any]):
         threads: int | None = None,
         max_episode_steps: int = HORIZON,
     ) -> None:
-        """`game` as in "MontezumaRevenge"; `threads` bounds the pool (default: all cores)."""
+        """`game` as in "MontezumaRevenge"; `threads` limits the pool (default: all cores)."""
         self.num_envs = num_envs
         self._games: Any = load_games(game, num_envs, min(threads or os.cpu_count() or 1, num_envs))
         self.single_observation_space = spaces.Box(0, 255, (STACK, SIZE, SIZE), np.uint8)
@@ -126,7 +115,7 @@ class AtariVectorEnv(VectorEnv[Images, npt.NDArray[Any], Any]):
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
         self._max_episode_steps = max_episode_steps
-        self._ages = np.zeros(num_envs, dtype=np.int64)  # steps taken in the present episodes
+        self._ages = np.zeros(num_envs, dtype=np.int64)  # steps taken in the current episodes
         self._started = False
 
     def reset(
@@ -134,7 +123,7 @@ class AtariVectorEnv(VectorEnv[Images, npt.NDArray[Any], Any]):
     ) -> tuple[Images, dict[str, Any]]:
         """Start new episodes, in all environments or where `options["reset_mask"]` is true.
 
-        With a seed, whichever, the games are as if just switched on.
+        With any seed, the games are loaded again, as if just switched on.
         """
         super().reset(seed=seed)
         everywhere = np.ones(self.num_envs, dtype=np.bool_)
@@ -168,12 +157,12 @@ class AtariVectorEnv(VectorEnv[Images, npt.NDArray[Any], Any]):
         return obs, points.astype(np.float64), terminated, truncated, info
 
     def close_extras(self, **kwargs: Any) -> None:
-        """Stop the threads, which end with the emulators."""
+        """Free the emulators and their threads."""
         self._games = None
         self._started = False
 
     def _checked(self, actions: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-        """The actions, if they are ones of this game: others would block ale-py for ever."""
+        """The actions, if the game has them; ale-py would hang on others."""
         actions = np.asarray(actions)
         if actions.shape != (self.num_envs,):
             raise ValueError(f"actions must have shape ({self.num_envs},), got {actions.shape}.")
@@ -186,16 +175,14 @@ class AtariVectorEnv(VectorEnv[Images, npt.NDArray[Any], Any]):
 
 
 class AtariEnv(gym.Env[Images, Any]):
-    """One game behind Gymnasium's single-environment interface, and its screen in colour.
+    """One game as a single Gymnasium environment that can be rendered in colour.
 
-    It is environment 0 of an `AtariVectorEnv`, bit by bit. It has no time-out of its own:
+    It equals environment 0 of an `AtariVectorEnv`, bit for bit. It has no time limit of its own:
     `gymnasium.make` adds the registered one, or the `max_episode_steps` it is given.
     """
 
-    metadata: dict[str, Any] = {  # noqa: RUF012
-        "render_modes": ["rgb_array"],
-        "render_fps": FRAMES_PER_SECOND // FRAME_SKIP,
-    }
+    # The games have 60 frames a second, and an action lasts four of them.
+    metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 15}  # noqa: RUF012
 
     def __init__(self, game: str, render_mode: str | None = None) -> None:
         if render_mode not in (None, "rgb_array"):
@@ -210,7 +197,7 @@ class AtariEnv(gym.Env[Images, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Images, dict[str, Any]]:
-        """Start a new episode; with a seed, whichever, the game is as if just switched on."""
+        """Start a new episode; with any seed, the game is loaded again."""
         super().reset(seed=seed)
         self._playing = True
         if self._screen is not None:
@@ -235,30 +222,30 @@ class AtariEnv(gym.Env[Images, Any]):
         return None if self._screen is None else self._screen.picture()
 
     def close(self) -> None:
-        """Stop the emulators."""
+        """Free the emulators."""
         self._games = self._screen = None
         self._playing = False
 
 
 class Screen:
-    """A second emulator that plays along, because the first does not show its colours."""
+    """A second emulator that plays the same game, because the first one has no colour output."""
 
     def __init__(self, rom: str) -> None:
         self._game = ale_py.ALEInterface()
         self._game.setFloat("repeat_action_probability", 0.0)
-        # None for a game that ale-py does not have, but then there would be no first emulator.
+        # It is None for an unknown game, but then the first emulator would not exist.
         self._rom = cast(Path, ale_py.roms.get_rom_path(rom))
         self._game.loadROM(self._rom)
         self._actions = self._game.getMinimalActionSet()
 
     def start(self, *, load: bool) -> None:
-        """Start an episode as `start_games` does, so that both stay in step."""
+        """Start an episode as `start_games` does, so that both show the same."""
         if load:
             self._game.loadROM(self._rom)
         self._game.reset_game()
 
     def play(self, action: int) -> None:
-        """Repeat the action, by its number, for four frames."""
+        """Repeat the action with this number for four frames."""
         for _ in range(FRAME_SKIP):
             self._game.act(self._actions[action])  # does nothing once the game is over
 

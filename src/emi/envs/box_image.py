@@ -1,10 +1,10 @@
-"""BoxImage: a disc in a box, seen from above, for looking at what an embedding learns of an image.
+"""BoxImage: a disc in a box, to study the embeddings of images (EMI, section 5.5).
 
 The true state is a position x in [0, 100]², which an action a in [−1, 1]² moves:
-x ← min(max(x + a, 0), 100). Only its picture is observed: a white disc on black, 1×52×52. An
-episode starts uniformly among the points with ‖x‖ ≥ 75. `info["position"]` tells the truth (EMI,
-section 5.5 and supplementary section 7). The paper describes neither a reward nor an end: the
-reward is 0, and an episode lasts 500 steps.
+x ← min(max(x + a, 0), 100). Only an image of it is observed: a white disc on black, 1×52×52. The
+start is uniform among the points with ‖x‖ ≥ 75. `info["position"]` holds the true position. See
+also supplementary section 7. The paper describes neither a reward nor an end of episodes: the
+reward is 0, and an episode has 500 steps.
 """
 
 import math
@@ -14,44 +14,42 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
-from emi.envs.episodes import EpisodicEnv, EpisodicVectorEnv, Mask, Outcome
+from emi.envs.episodes import Array, EpisodicEnv, EpisodicVectorEnv, Mask, Outcome
 
-Array = npt.NDArray[np.float64]
 Image = npt.NDArray[np.uint8]
 
 BOX = 100.0
 START_BEYOND = 75.0  # distance from the corner (0, 0)
 
-# Not published. As on the paper's other continuous worlds, and short enough for the starts to
-# show in a batch: a random walk covers some 20 units in that time.
+# Not published. As in the paper's other continuous tasks, and short enough that a batch shows the
+# distribution of starts: a random walk moves about 20 units in that time.
 HORIZON = 500
 
 SIDE = 52  # pixels
 
-# Not published. The disc is as wide as the first convolution of the paper's networks (8×8) looks.
+# Not published. The disc is as wide as the first convolution of the paper's networks (8×8).
 RADIUS = 4  # pixels
 
-# The picture is the box: at x = 0 and x = 100 the disc touches a wall and is never cut, so that
-# equal steps look alike everywhere.
+# The image shows the whole box: at x = 0 and x = 100 the disc touches a wall and is not cut, so
+# that equal steps look the same everywhere.
 SCALE = (SIDE - 2 * RADIUS) / BOX  # pixels per unit of x
 
-# Pixels that the disc can light, along one axis, around the one that holds its centre.
+# Pixels that the disc can cover along one axis, relative to the pixel of its centre.
 REACH = np.arange(-RADIUS, RADIUS + 1)
 
-ENLARGED = 8  # to 416 pixels, a multiple of 16, as video encoders want it
+ENLARGED = 8  # to 416 pixels, a multiple of 16, as video encoders require
 
 
 def draw_discs(position: Array) -> Image:
-    """Pictures [n, 1, 52, 52] of discs at positions [n, 2]: x₀ to the right, x₁ upwards.
+    """Images [n, 1, 52, 52] of discs at positions [n, 2]: x₀ to the right, x₁ upwards.
 
-    A pixel's brightness falls from white to black while its centre's distance d from the disc's
-    centre grows by one pixel: min(max(RADIUS + ½ − d, 0), 1). An action moves the disc by 0.44
-    pixels along an axis, or less. With such soft edges every step of 0.01 changes the picture;
-    with hard ones half the steps of 0.1 would not, and with the centre rounded to a pixel 6 of 10
-    random actions.
+    The edge is soft. A pixel at the distance d from the centre of the disc has the brightness
+    min(max(RADIUS + ½ − d, 0), 1). An action moves the disc by at most 0.44 pixels along an axis.
+    With soft edges every step of 0.01 changes the image. With hard edges half of the steps of 0.1
+    would change nothing; with the centre rounded to a pixel, 6 of 10 random actions.
     """
     centre = RADIUS + SCALE * position
-    centre[:, 1] = SIDE - centre[:, 1]  # rows are counted from above
+    centre[:, 1] = SIDE - centre[:, 1]  # rows are counted from the top
     # Only the square around each disc is computed: 81 pixels of 2704.
     middle = np.minimum(centre.astype(np.intp), SIDE - 1 - RADIUS)
     pixels = middle[:, :, None] + REACH
@@ -65,7 +63,7 @@ def draw_discs(position: Array) -> Image:
 
 
 def draw_start(stream: np.random.Generator) -> Array:
-    """A point [2] of the box, uniform among those with ‖x‖ ≥ 75; 1.8 attempts on average."""
+    """A point [2] of the box, uniform among those with ‖x‖ ≥ 75; takes 1.8 draws on average."""
     while True:
         position = stream.uniform(0.0, BOX, 2)
         if math.hypot(*position) >= START_BEYOND:
@@ -73,20 +71,17 @@ def draw_start(stream: np.random.Generator) -> Array:
 
 
 class BoxImageVectorEnv(EpisodicVectorEnv):
-    """`num_envs` boxes, moved and drawn together.
+    """`num_envs` boxes, computed together.
 
-    `info["position"]` [num_envs, 2] goes with the observations, `info["final_info"]["position"]`
-    with the last ones of ended episodes. Results depend on the seed and the actions only, and for
-    one environment not on its neighbours.
+    `info["position"]` [num_envs, 2] belongs to the observations, `info["final_info"]["position"]`
+    to the last observations of ended episodes. Results depend only on the seed and the actions; an
+    environment does not depend on the others.
     """
 
     def __init__(
-        self,
-        num_envs: int = 1,
-        threads: int | None = None,
-        max_episode_steps: int | None = HORIZON,
+        self, num_envs: int = 1, threads: int | None = None, max_episode_steps: int | None = HORIZON
     ) -> None:
-        """`threads` has no effect: nothing is simulated; `max_episode_steps=None` never ends."""
+        """`threads` has no effect; `max_episode_steps=None`: no time limit."""
         picture = spaces.Box(0, 255, (1, SIDE, SIDE), np.uint8)
         move = spaces.Box(-1.0, 1.0, (2,), np.float32)
         super().__init__(num_envs, picture, move, max_episode_steps)
@@ -94,47 +89,47 @@ class BoxImageVectorEnv(EpisodicVectorEnv):
 
     @property
     def position(self) -> Array:
-        """Where each agent is [num_envs, 2]."""
+        """The true positions [num_envs, 2]."""
         return self._position.copy()
 
     def _start(self, index: int, stream: np.random.Generator) -> None:
         self._position[index] = draw_start(stream)
 
     def _advance(self, actions: Array) -> Outcome:
-        """Move by actions [num_envs, 2], clipped to ±1, as far as the walls allow."""
+        """Move by actions [num_envs, 2], clipped to ±1, within the walls."""
         self._position += np.clip(actions, -1.0, 1.0)
         np.clip(self._position, 0.0, BOX, out=self._position)
         never = np.zeros(self.num_envs, dtype=np.bool_)
-        told = self._told(self._everywhere)
-        return Outcome(self._observe(), np.zeros(self.num_envs), never, told)
+        info = self._state_info(self._everywhere)
+        return Outcome(self._observe(), np.zeros(self.num_envs), never, info)
 
     def _observe(self) -> Image:
-        """Pictures [num_envs, 1, 52, 52] of the present positions."""
+        """Images [num_envs, 1, 52, 52] of the current positions."""
         return draw_discs(self._position)
 
-    def _told(self, where: Mask) -> dict[str, npt.NDArray[Any]]:
+    def _state_info(self, where: Mask) -> dict[str, npt.NDArray[Any]]:
         position = np.where(where[:, None], self._position, 0.0)
         return {"position": position, "_position": where.copy()}
 
 
 class BoxImageEnv(EpisodicEnv):
-    """One box behind Gymnasium's single-environment interface, and pictures of it."""
+    """One box as a single Gymnasium environment that can be rendered."""
 
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 50}  # noqa: RUF012
-    _world: BoxImageVectorEnv
+    _envs: BoxImageVectorEnv
 
     def __init__(self, render_mode: str | None = None) -> None:
         super().__init__(BoxImageVectorEnv(), render_mode)
 
     @property
     def position(self) -> Array:
-        """Where the agent is [2]."""
-        return self._world.position.reshape(2)
+        """The true position [2]."""
+        return self._envs.position.reshape(2)
 
     def render(self) -> Image | None:
-        """What the agent sees, enlarged [416, 416, 3], or None without a render mode."""
+        """The observed image, enlarged to [416, 416, 3], or None without a render mode."""
         if self.render_mode is None:
             return None
-        image = draw_discs(self._world.position)[0, 0]
+        image = draw_discs(self._envs.position)[0, 0]
         enlarged = image.repeat(ENLARGED, axis=0).repeat(ENLARGED, axis=1)
         return np.stack([enlarged] * 3, axis=-1)

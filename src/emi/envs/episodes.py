@@ -1,8 +1,8 @@
-"""Episodes of our own worlds: where they start, when they end, and what is told of both.
+"""Episodes of our own environments: how they start and end, and the infos about both.
 
-A world draws starts, moves and observes. The rest is the same for all and stands here: random
-streams, clocks, partial resets, the new episode within the step that ended the old one, and the
-check of actions.
+An environment defines its starts, its dynamics and its observations. Everything else is the same
+for all of them and is implemented here: random streams, time limits, partial resets, the reset
+within the step that ended an episode, and the check of actions.
 """
 
 import math
@@ -24,22 +24,18 @@ NEVER = np.iinfo(np.int64).max
 
 
 class Outcome(NamedTuple):
-    """What one action led to in every environment, before any new episode starts."""
+    """The result of one action in every environment, before any new episode starts."""
 
-    obs: AnyArray
-    """[n, *observation]"""
-    reward: Array
-    """[n]"""
-    terminated: Mask
-    """[n]"""
-    info: dict[str, AnyArray]
-    """what the step tells, the present state included; each [n, ...]"""
+    obs: AnyArray  # [n, *observation]
+    reward: Array  # [n]
+    terminated: Mask  # [n]
+    info: dict[str, AnyArray]  # infos of the step and of the state after it; each [n, ...]
 
 
 def last_of(ended: Mask, obs: AnyArray, info: dict[str, Any]) -> dict[str, Any]:
-    """What Gymnasium tells of episodes that `ended` [n] when the next ones begin in the same step.
+    """Gymnasium's infos about episodes that `ended` [n], if the next ones start in the same step.
 
-    `obs` [n, *observation] and `info` are those before the new episodes.
+    `obs` [n, *observation] and `info` are the last ones of the ended episodes.
     """
     final_obs = np.full(len(ended), None, dtype=object)
     for i in np.flatnonzero(ended):
@@ -53,10 +49,10 @@ def last_of(ended: Mask, obs: AnyArray, info: dict[str, Any]) -> dict[str, Any]:
 
 
 class EpisodicVectorEnv(VectorEnv[AnyArray, AnyArray, Any], ABC):
-    """`num_envs` copies of a world, which says how to `_start`, `_advance` and `_observe` them.
+    """`num_envs` copies of an environment; a subclass defines `_start`, `_advance`, `_observe`.
 
     An environment that ends is reset within the same step: the returned observation is the first
-    of the next episode, `info["final_obs"][i]` the last of the ended one.
+    of the next episode, and `info["final_obs"][i]` is the last of the ended one.
     """
 
     metadata: dict[str, Any] = {"autoreset_mode": AutoresetMode.SAME_STEP}  # noqa: RUF012
@@ -68,7 +64,7 @@ class EpisodicVectorEnv(VectorEnv[AnyArray, AnyArray, Any], ABC):
         action_space: spaces.Box,
         max_episode_steps: int | None,
     ) -> None:
-        """The spaces are those of one environment; `max_episode_steps=None` never ends."""
+        """The spaces are those of one environment; `max_episode_steps=None`: no time limit."""
         self.num_envs = num_envs
         self.single_observation_space = observation_space
         self.single_action_space = action_space
@@ -77,7 +73,7 @@ class EpisodicVectorEnv(VectorEnv[AnyArray, AnyArray, Any], ABC):
         self._everywhere = np.ones(num_envs, dtype=np.bool_)
         self._streams: list[np.random.Generator] = []
 
-        # One comparison of two numbers tells whether any episode runs out of time.
+        # Comparing two numbers shows whether any episode reaches its time limit.
         self._max_episode_steps = max_episode_steps
         self._clock = 0
         self._deadlines = np.full(num_envs, NEVER)
@@ -85,7 +81,7 @@ class EpisodicVectorEnv(VectorEnv[AnyArray, AnyArray, Any], ABC):
 
     @abstractmethod
     def _start(self, index: int, stream: np.random.Generator) -> None:
-        """Put one environment at the start of an episode, drawn from its stream."""
+        """Start an episode of one environment, drawn from its random stream."""
 
     @abstractmethod
     def _advance(self, actions: Array) -> Outcome:
@@ -93,13 +89,13 @@ class EpisodicVectorEnv(VectorEnv[AnyArray, AnyArray, Any], ABC):
 
     @abstractmethod
     def _observe(self) -> AnyArray:
-        """Observations [n, *observation] of the present state."""
+        """Observations [n, *observation] of the current state."""
 
-    def _told(self, where: Mask) -> dict[str, AnyArray]:
-        """What infos tell of the present state: nothing, unless the world has something to tell.
+    def _state_info(self, where: Mask) -> dict[str, AnyArray]:
+        """Infos about the current state; none by default.
 
-        In Gymnasium's form: an array [n, ...] that is 0 but for `where` [n], and under the same
-        name with an underscore before it that mask.
+        In Gymnasium's format: an array [n, ...] that is 0 except `where` [n], and that mask under
+        the same name with an underscore in front.
         """
         return {}
 
@@ -108,8 +104,8 @@ class EpisodicVectorEnv(VectorEnv[AnyArray, AnyArray, Any], ABC):
     ) -> tuple[AnyArray, dict[str, Any]]:
         """Start new episodes, in all environments or where `options["reset_mask"]` is true.
 
-        A seed gives every environment its own stream, the same whatever `num_envs` is; without
-        one the streams go on.
+        A seed gives every environment a random stream of its own, which does not depend on
+        `num_envs`. Without a seed the streams continue.
         """
         super().reset(seed=seed)
         if seed is not None or not self._streams:
@@ -122,7 +118,7 @@ class EpisodicVectorEnv(VectorEnv[AnyArray, AnyArray, Any], ABC):
                 f"got shape {np.shape(mask)}."
             )
         self._start_episodes(mask)
-        return self._observe(), self._told(self._everywhere)
+        return self._observe(), self._state_info(self._everywhere)
 
     def step(self, actions: AnyArray) -> tuple[AnyArray, Array, Mask, Mask, dict[str, Any]]:
         """Advance all environments by one action each; actions [n, *action] are clipped to ±1."""
@@ -133,14 +129,14 @@ class EpisodicVectorEnv(VectorEnv[AnyArray, AnyArray, Any], ABC):
             truncated = (self._deadlines <= self._clock) & ~terminated
             ended = terminated | truncated
             before = {name: value.copy() for name, value in info.items()}
-            info |= last_of(ended, obs, before | self._told(ended))
+            info |= last_of(ended, obs, before | self._state_info(ended))
             self._start_episodes(ended)
             obs = self._observe()
-            info |= self._told(self._everywhere)
+            info |= self._state_info(self._everywhere)
         return obs, reward, terminated, truncated, info
 
     def advance(self, actions: AnyArray) -> Outcome:
-        """What `step` does but for the clock and the new episodes."""
+        """The part of `step` without time limits and resets."""
         if not self._streams:
             raise gym.error.ResetNeeded("call reset() before the first step().")
         actions = np.asarray(actions)
@@ -164,37 +160,37 @@ class EpisodicVectorEnv(VectorEnv[AnyArray, AnyArray, Any], ABC):
 
 
 class EpisodicEnv(gym.Env[AnyArray, AnyArray]):
-    """The only environment of a world behind Gymnasium's single-environment interface.
+    """A vector of one environment with Gymnasium's interface for single environments.
 
-    It is environment 0 of a larger world with the same seed, bit by bit. It has no time-out of its
-    own: `gymnasium.make` adds the registered one, or the `max_episode_steps` it is given.
+    It equals environment 0 of a larger vector with the same seed, bit for bit. It has no time limit
+    of its own: `gymnasium.make` adds the registered one, or the `max_episode_steps` it is given.
     """
 
-    def __init__(self, world: EpisodicVectorEnv, render_mode: str | None) -> None:
+    def __init__(self, envs: EpisodicVectorEnv, render_mode: str | None) -> None:
         if render_mode not in (None, "rgb_array"):
             raise ValueError(f"render_mode must be None or 'rgb_array', got {render_mode!r}.")
         self.render_mode = render_mode
-        self.observation_space = world.single_observation_space
-        self.action_space = world.single_action_space
-        self._world = world
+        self.observation_space = envs.single_observation_space
+        self.action_space = envs.single_action_space
+        self._envs = envs
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[AnyArray, dict[str, Any]]:
-        """Start a new episode; a seed starts a new random stream too."""
+        """Start a new episode; a seed also starts a new random stream."""
         super().reset(seed=seed)
-        obs, info = self._world.reset(seed=seed)
+        obs, info = self._envs.reset(seed=seed)
         return obs[0], _first(info)
 
     def step(self, action: AnyArray) -> tuple[AnyArray, float, bool, bool, dict[str, Any]]:
         """Advance by one action [*action], clipped to ±1."""
-        # The end of an episode must not draw the next start by itself: reset() does.
-        outcome = self._world.advance(np.asarray(action)[None])
+        # Not `step`, which would start the next episode: that is left to reset().
+        outcome = self._envs.advance(np.asarray(action)[None])
         reward, terminated = float(outcome.reward[0]), bool(outcome.terminated[0])
         return outcome.obs[0], reward, terminated, False, _first(outcome.info)
 
 
 def _first(info: dict[str, AnyArray]) -> dict[str, Any]:
-    """Environment 0's part, a number or an array each; masks have no part in it."""
+    """The infos of environment 0, numbers or arrays, without the masks."""
     values = {name: value[0] for name, value in info.items() if not name.startswith("_")}
     return {name: x if x.ndim else x.item() for name, x in values.items()}

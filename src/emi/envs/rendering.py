@@ -1,9 +1,8 @@
-"""Pictures of a MuJoCo simulation without a window.
+"""Off-screen rendering of MuJoCo simulations.
 
-MuJoCo's own Renderer takes its OpenGL backend from MUJOCO_GL as it was when mujoco was first
-imported, and importing mujoco fails where that backend is missing. Here the backend is chosen when
-the first picture is asked for, so that a machine without OpenGL can train, and a program that
-imported mujoco earlier can draw.
+MuJoCo's own Renderer reads MUJOCO_GL when mujoco is first imported, and that import fails if the
+OpenGL backend is missing. Here the backend is chosen when the first image is rendered. So a machine
+without OpenGL can train, and a program that imported mujoco earlier can render.
 """
 
 import atexit
@@ -26,7 +25,7 @@ NO_BACKEND = (
 
 
 class Marker(NamedTuple):
-    """A coloured box that is drawn and touches nothing."""
+    """A coloured box that is drawn and has no physical effect."""
 
     centre: tuple[float, float, float]
     half_size: tuple[float, float, float]
@@ -34,15 +33,15 @@ class Marker(NamedTuple):
 
 
 def rendering_backend() -> str:
-    """Name of the OpenGL backend that pictures are drawn with: egl, osmesa, glfw or cgl.
+    """Name of the OpenGL backend: egl, osmesa, glfw or cgl.
 
-    Raises RuntimeError with what to install where none works.
+    Raises RuntimeError with what to install if none works.
     """
     return _backend()[0]
 
 
 class OffscreenRenderer:
-    """Draws simulations of one model as images [height, width, 3] of uint8."""
+    """Renders simulations of one model to uint8 images [height, width, 3]."""
 
     def __init__(self, model: Any, height: int, width: int) -> None:
         import mujoco
@@ -52,15 +51,15 @@ class OffscreenRenderer:
         self._context.make_current()
         self._model = model
         self._scene = mujoco.MjvScene(model, maxgeom=1000)
-        # Without a graphics card shadows make a frame four times as slow, reflections twice.
+        # Without a graphics card, shadows make a frame four times slower, reflections twice.
         self._scene.flags[mujoco.mjtRndFlag.mjRND_SHADOW] = False
         self._scene.flags[mujoco.mjtRndFlag.mjRND_REFLECTION] = False
         self._painter = mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_100.value)
         mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN.value, self._painter)
         self._view = mujoco.MjrRect(0, 0, width, height)
         self._release = weakref.finalize(self, _release, self._context, self._painter)
-        # OpenGL memory must be freed while its context lives, and mujoco ends its EGL display in an
-        # exit handler of its own; handlers run last in, first out, so this one comes before.
+        # OpenGL memory must be freed while its context exists, and mujoco closes its EGL display in
+        # its own exit handler. Handlers run last in, first out, so this one runs before it.
         self._release.atexit = False
         atexit.register(self._release)
 
@@ -95,10 +94,10 @@ class OffscreenRenderer:
         pixels = np.empty((self._view.height, self._view.width, 3), dtype=np.uint8)
         mujoco.mjr_render(self._view, self._scene, self._painter)
         mujoco.mjr_readPixels(pixels, None, self._view, self._painter)
-        return pixels[::-1].copy()  # OpenGL counts rows from below
+        return pixels[::-1].copy()  # OpenGL counts rows from the bottom
 
     def close(self) -> None:
-        """Free the OpenGL memory; harmless when repeated."""
+        """Free the OpenGL memory; may be called again."""
         self._release()
 
 
@@ -109,7 +108,7 @@ def _release(context: Any, painter: Any) -> None:
 
 
 def _candidates() -> list[str]:
-    """Backends to try, best first: the one asked for, else those that need no window."""
+    """Backends to try, best first: the one in MUJOCO_GL, else those that need no window."""
     asked = os.environ.get("MUJOCO_GL", "").lower().strip()
     if asked in BACKENDS:
         return [asked]
@@ -127,8 +126,8 @@ def _backend() -> tuple[str, Any]:
         platform = os.environ.get("PYOPENGL_PLATFORM")
         try:
             return name, _working_context_class(name)
-        # Where a library is missing, PyOpenGL and glfw fail with whatever comes up first:
-        # ImportError, AttributeError, TypeError, their own errors.
+        # If a library is missing, PyOpenGL and glfw raise ImportError, AttributeError, TypeError or
+        # their own errors.
         except Exception as error:
             reason = f"{name}: {error}"
         # mujoco.egl and mujoco.osmesa set this on import and refuse each other's value.
@@ -138,7 +137,7 @@ def _backend() -> tuple[str, Any]:
 
 
 def _working_context_class(name: str) -> Any:
-    """The context class of a backend, after drawing nothing with it once."""
+    """The context class of a backend, after an empty rendering as a test."""
     import mujoco
 
     context_class = importlib.import_module(f"mujoco.{name}").GLContext

@@ -1,57 +1,38 @@
-"""SparseHalfCheetah: a planar cheetah that is paid only while it is more than 5 m from its start.
+"""SparseHalfCheetah: a planar cheetah with a reward only at more than 5 m from its start.
 
-Observation (20): 8 joint positions (all but x), 9 joint velocities, the centre of mass (x, y, z) of
-the whole animal after the step. Reward: 1 while |x of the centre of mass| > 5, else 0. One
-simulation step of 0.01 s per action, 500 steps an episode, no other end (EMI, section 5; the
-model is Gymnasium's half_cheetah.xml).
+Observation (20): 8 joint positions (all except x), 9 joint velocities, the centre of mass (x, y, z)
+of the whole animal after the step. Reward: 1 while |x of the centre of mass| > 5, else 0. An action
+lasts one simulation step of 0.01 s. An episode has 500 steps and no other end (EMI, section 5). The
+model is Gymnasium's half_cheetah.xml.
 """
 
-import math
-import os
 import xml.etree.ElementTree as ElementTree
 from importlib.resources import files
 from typing import Any
 
+import mujoco
 import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
-from emi.envs.episodes import EpisodicEnv, EpisodicVectorEnv, Outcome
-from emi.envs.rendering import Marker, OffscreenRenderer
-
-try:
-    import mujoco
-    from mujoco.rollout import Rollout
-except ModuleNotFoundError as error:
-    raise ModuleNotFoundError(
-        "SparseHalfCheetah needs MuJoCo: pip install 'emi-rl[mujoco]'", name=error.name
-    ) from error
-
-Array = npt.NDArray[np.float64]
+from emi.envs.episodes import Array, Outcome
+from emi.envs.mujoco_env import MujocoEnv, MujocoVectorEnv
+from emi.envs.rendering import Marker
 
 HORIZON = 500
 REWARD_BEYOND = 5.0  # metres from the start
-TOTAL_MASS = 14.0  # kg; what settotalmass in the file asks for
-POSITION_NOISE = 0.01
-VELOCITY_NOISE = 0.1
+TOTAL_MASS = 14.0  # kg; the value of settotalmass in the file
 
-# The torso begins both legs. Angles add up along each chain, because all hinges turn about y.
+# Both chains start at the torso. Angles add up along a chain, because all hinges turn about y.
 CHAINS = (("torso", "bthigh", "bshin", "bfoot"), ("torso", "fthigh", "fshin", "ffoot"))
 
-# Columns of a row of simulator state: time, then positions, then velocities.
-POSITIONS, VELOCITIES = slice(1, 10), slice(10, 19)
-OBSERVED = slice(2, 19)
+# Columns of a row of simulator state: time, then 9 positions, then 9 velocities.
+POSITIONS, OBSERVED = 1, slice(2, 19)
 ROOT_XZ = np.array([1, 2])
 
-# Waking a pool costs as much as ten physics steps: on two shared cores a vector step of 10
-# environments took 60 to 75 µs in the calling thread and 85 to 185 µs on a pool of two, of 64
-# environments 370 to 725 µs and 400 to 450 µs.
-ENVS_PER_THREAD = 16
-
 CAMERA_DISTANCE = 4.5
-FRAME_HEIGHT, FRAME_WIDTH = 384, 640  # multiples of 16, as video encoders want them
 
-# Where the reward begins: a gate at x = ±5, and green ground behind it.
+# They show the rewarded region: a gate at x = ±5, and green ground behind it.
 REWARD_MARKERS = tuple(
     marker
     for side in (-1, 1)
@@ -63,10 +44,10 @@ REWARD_MARKERS = tuple(
 
 
 def load_model() -> mujoco.MjModel:
-    """Gymnasium's half cheetah, 14 kg in all, with options that make a step a pure function.
+    """Gymnasium's half cheetah of 14 kg, with options that make a step a pure function.
 
-    The file asks for its total mass through `settotalmass`, which MuJoCo is about to remove and
-    warns of on stderr and in a log file; scaling the density of every geom gives the same masses.
+    The file sets its total mass with `settotalmass`, which MuJoCo will remove and warns about on
+    stderr and in a log file. Scaling the density of every geom gives the same masses.
     """
     path = files("gymnasium") / "envs" / "mujoco" / "assets" / "half_cheetah.xml"
     tree = ElementTree.fromstring(path.read_text(encoding="utf-8"))
@@ -78,23 +59,23 @@ def load_model() -> mujoco.MjModel:
         geom.density *= scale
     model = spec.compile()
     model.opt.disableflags |= int(
-        # The solver starts afresh at every step: nothing of an earlier step or of another
-        # environment that used the same scratch memory can enter the result.
+        # The solver keeps no state between steps: the result does not depend on earlier steps, nor
+        # on other environments that used the same scratch memory.
         mujoco.mjtDisableBit.mjDSBL_WARMSTART
-        # One animal is one island; looking for more changes no bit and costs 5 %.
+        # One animal is one island; searching for more changes no bit and costs 5 %.
         | mujoco.mjtDisableBit.mjDSBL_ISLAND
-        # MuJoCo would reset a diverged simulation silently; the caller has to see it.
+        # MuJoCo would reset a diverged simulation silently; the caller must see it.
         | mujoco.mjtDisableBit.mjDSBL_AUTORESET
     )
     return model
 
 
 def com_arms(model: mujoco.MjModel) -> Array:
-    """Constants K [2, 2, 8] with which the centre of mass is linear in cosines and sines.
+    """Constants K [2, 2, 8]: the centre of mass is linear in cosines and sines with these weights.
 
-    A planar body's contribution to the centre of mass turns with its own angle only: its arm is
-    (m_b · own centre of mass + Σ_children subtree mass · where the child hangs) / total mass.
-    Axes: (cos, sin), (x, z), link of the two chains; the torso is in both and counts half in each.
+    The contribution of a planar body to the centre of mass rotates with the body's own angle. Its
+    arm is (m_b · own centre of mass + Σ_children subtree mass · child's position) / total mass.
+    Axes: (cos, sin), (x, z), link of the two chains. The torso is in both and counts half in each.
     """
     torso = model.body("torso").id
     total = model.body_subtreemass[torso]
@@ -105,7 +86,7 @@ def com_arms(model: mujoco.MjModel) -> Array:
     x, z = arms[[model.body(name).id for chain in CHAINS for name in chain]][:, [0, 2]].T
     x[[0, 4]] /= 2
     z[[0, 4]] /= 2
-    # A turn by θ about y takes (x, z) to (x cos θ + z sin θ, z cos θ − x sin θ).
+    # A rotation by θ about y maps (x, z) to (x cos θ + z sin θ, z cos θ − x sin θ).
     return np.array([[x, z], [z, -x]])
 
 
@@ -113,17 +94,17 @@ def hinge_columns(model: mujoco.MjModel) -> npt.NDArray[np.intp]:
     """Columns of the simulator state that hold the angles along the two chains [2, 4]."""
     hinges = [["rooty" if body == "torso" else body for body in chain] for chain in CHAINS]
     return np.array(
-        [[POSITIONS.start + model.joint(name).qposadr[0] for name in chain] for chain in hinges]
+        [[POSITIONS + model.joint(name).qposadr[0] for name in chain] for chain in hinges]
     )
 
 
 def centre_of_mass(state: Array, hinges: npt.NDArray[np.intp], arms: Array, start: Array) -> Array:
     """Centre of mass (x, z) of every environment [n, 2] from simulator states [n, 19].
 
-    `start` [n, 2] is where the torso hangs when all positions are 0. MuJoCo's `subtree_com` lags
-    one step behind and bringing it up to date costs a Python call per environment; this is the
-    same point in closed form. Every row is computed by itself, so its bits do not depend on how
-    many rows there are.
+    `start` [n, 2] is the position of the torso if all joint positions are 0. MuJoCo's `subtree_com`
+    lags one step behind, and updating it costs a Python call per environment; this is the same
+    point in closed form. Each row is computed on its own, so its bits do not depend on the number
+    of rows.
     """
     angles = np.add.accumulate(state.take(hinges, axis=1), axis=2).reshape(-1, 1, 8)
     com = np.vecdot(np.cos(angles), arms[0])
@@ -138,43 +119,25 @@ def sparse_reward(torso_x: Array) -> Array:
     return (np.abs(torso_x) > REWARD_BEYOND).astype(np.float64)
 
 
-class SparseHalfCheetahVectorEnv(EpisodicVectorEnv):
-    """`num_envs` cheetahs, stepped in MuJoCo's C++ thread pool.
+class SparseHalfCheetahVectorEnv(MujocoVectorEnv):
+    """`num_envs` cheetahs, stepped together."""
 
-    Results depend on the seed and the actions only: not on `threads`, and for one environment not
-    on its neighbours.
-    """
+    substeps = 1
+    # Waking a thread pool costs as much as ten physics steps. On two shared cores, a vector step of
+    # 10 environments took 60 to 75 µs in the calling thread and 85 to 185 µs in a pool of two
+    # threads; of 64 environments, 370 to 725 µs and 400 to 450 µs.
+    envs_per_thread = 16
 
     def __init__(
-        self,
-        num_envs: int = 1,
-        threads: int | None = None,
-        max_episode_steps: int | None = HORIZON,
+        self, num_envs: int = 1, threads: int | None = None, max_episode_steps: int | None = HORIZON
     ) -> None:
-        """`threads` bounds the pool (default: all cores); `max_episode_steps=None` never ends."""
-        # Beyond mjMAXVAL MuJoCo itself calls a simulation unstable.
+        """`threads` limits the pool (default: all cores); `max_episode_steps` may be None."""
+        # MuJoCo calls a simulation beyond mjMAXVAL unstable.
         observed = spaces.Box(-mujoco.mjMAXVAL, mujoco.mjMAXVAL, (20,), np.float32)
-        motors = spaces.Box(-1.0, 1.0, (6,), np.float32)
-        super().__init__(num_envs, observed, motors, max_episode_steps)
-
-        self.model = load_model()
+        super().__init__(load_model(), num_envs, observed, max_episode_steps, threads)
         self._arms = com_arms(self.model)
         self._hinges = hinge_columns(self.model)
         self._start_xz = np.tile(self.model.body("torso").pos[[0, 2]], (num_envs, 1))
-
-        pool = min(threads or os.cpu_count() or 1, num_envs // ENVS_PER_THREAD)
-        pool = pool if pool > 1 else 0  # 0: in the calling thread
-        self._rollout = Rollout(nthread=pool)
-        self._scratch = [mujoco.MjData(self.model) for _ in range(max(pool, 1))]
-        self._models = [self.model] * num_envs
-        self._chunk_size = math.ceil(num_envs / max(pool, 1))
-
-        # The simulator reads an environment's row before it writes it, so one array serves as
-        # its input [n, 19] and, with an axis for its single step, as its output [n, 1, 19].
-        self._state = np.zeros((num_envs, 19))
-        self._next_state = self._state[:, None]
-        self._no_sensors = np.zeros((num_envs, 1, 0))
-
         self._com = np.zeros((num_envs, 2))
 
     @property
@@ -182,86 +145,42 @@ class SparseHalfCheetahVectorEnv(EpisodicVectorEnv):
         """x of each animal's centre of mass, in metres [num_envs]."""
         return self._com[:, 0].copy()
 
-    def _start(self, index: int, stream: np.random.Generator) -> None:
-        position = self.model.qpos0 + POSITION_NOISE * stream.standard_normal(9)
-        velocity = VELOCITY_NOISE * stream.standard_normal(9)
-        self._state[index] = np.concatenate([[0.0], position, velocity])
-
     def _advance(self, actions: Array) -> Outcome:
-        """One simulation step; the model's motors clip actions [num_envs, 6] to ±1 themselves."""
-        self._rollout.rollout(
-            self._models,
-            self._scratch,
-            self._state,
-            actions[:, None],
-            skip_checks=True,
-            nstep=1,
-            state=self._next_state,
-            sensordata=self._no_sensors,
-            chunk_size=self._chunk_size,
-        )
+        """One simulation step with actions [num_envs, 6]."""
+        self._simulate(actions[:, None])
         obs = self._observe()
         never = np.zeros(self.num_envs, dtype=np.bool_)
         return Outcome(obs, sparse_reward(self._com[:, 0]), never, {})
 
     def _observe(self) -> npt.NDArray[np.float32]:
-        """Observations [num_envs, 20] of the present state; a diverged one is shown as it is."""
+        """Observations [num_envs, 20] of the current state; a diverged one is returned as it is."""
         obs = np.zeros((self.num_envs, 20), dtype=np.float32)
         with np.errstate(all="ignore"):
             self._com = centre_of_mass(self._state, self._hinges, self._arms, self._start_xz)
             obs[:, :17] = self._state[:, OBSERVED]
-            obs[:, 17::2] = self._com  # the animal lives in the plane y = 0
+            obs[:, 17::2] = self._com  # y of the centre of mass is always 0
         return obs
 
-    def simulation(self, index: int) -> mujoco.MjData:
-        """A copy of one environment's simulation, brought up to date, to look at or to draw."""
-        data = mujoco.MjData(self.model)
-        data.qpos = self._state[index, POSITIONS]
-        data.qvel = self._state[index, VELOCITIES]
-        mujoco.mj_forward(self.model, data)
-        return data
 
-    def close_extras(self, **kwargs: Any) -> None:
-        """Stop the thread pool."""
-        self._rollout.close()
-
-
-class SparseHalfCheetahEnv(EpisodicEnv):
-    """One cheetah behind Gymnasium's single-environment interface, and pictures of it."""
+class SparseHalfCheetahEnv(MujocoEnv):
+    """One cheetah as a single Gymnasium environment that can be rendered."""
 
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 100}  # noqa: RUF012
-    _world: SparseHalfCheetahVectorEnv
+    frame_shape = (384, 640)
+    _envs: SparseHalfCheetahVectorEnv
 
     def __init__(self, render_mode: str | None = None) -> None:
         super().__init__(SparseHalfCheetahVectorEnv(), render_mode)
-        self._renderer: OffscreenRenderer | None = None
 
     @property
     def torso_x(self) -> float:
         """x of the centre of mass, in metres."""
-        return float(self._world.torso_x[0])
+        return float(self._envs.torso_x[0])
 
-    def render(self) -> npt.NDArray[np.uint8] | None:
-        """The animal from the side [384, 640, 3], or None without a render mode."""
-        if self.render_mode is None:
-            return None
-        if self._renderer is None:
-            self._renderer = OffscreenRenderer(self._world.model, FRAME_HEIGHT, FRAME_WIDTH)
-        data = self._world.simulation(0)
-        return self._renderer.frame(data, _side_view(self._world.model), REWARD_MARKERS)
-
-    def close(self) -> None:
-        """Free the simulator and the renderer."""
-        self._world.close()
-        if self._renderer is not None:
-            self._renderer.close()
-            self._renderer = None
-
-
-def _side_view(model: mujoco.MjModel) -> mujoco.MjvCamera:
-    """A camera that travels with the animal and looks at it along y."""
-    camera = mujoco.MjvCamera()
-    camera.type = mujoco.mjtCamera.mjCAMERA_TRACKING
-    camera.trackbodyid = model.body("torso").id
-    camera.azimuth, camera.elevation, camera.distance = 90.0, -12.0, CAMERA_DISTANCE
-    return camera
+    def _view(self) -> tuple[mujoco.MjvCamera, tuple[Marker, ...]]:
+        """A view along y that follows the animal."""
+        camera = mujoco.MjvCamera()
+        camera.type = mujoco.mjtCamera.mjCAMERA_TRACKING
+        camera.trackbodyid = self._envs.model.body("torso").id
+        camera.azimuth, camera.elevation, camera.distance = 90.0, -12.0, CAMERA_DISTANCE
+        return camera, REWARD_MARKERS

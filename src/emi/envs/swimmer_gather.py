@@ -1,38 +1,26 @@
-"""SwimmerGather: a swimmer of three links that is paid for apples and fined for bombs.
+"""SwimmerGather: a swimmer of three links that collects apples and avoids bombs.
 
 Observation (33): 5 joint positions, 5 joint velocities, the centre of mass (x, y, z) of the animal
-after the step, 10 readings of apples, 10 of bombs. Reward: +1 for each apple and −1 for each bomb
-that came nearer than 1 m to the centre of mass; nothing for swimming. An action is held for 0.05 s.
-An episode ends when no object is left, else after 500 steps (EMI, section 5; the figures are those
-of rllab's SwimmerGatherEnv).
+after the step, 10 sensor readings of apples, 10 of bombs. Reward: +1 for each apple and −1 for each
+bomb that comes nearer than 1 m to the centre of mass, and nothing else. An action lasts 0.05 s. An
+episode ends when no object is left, at the latest after 500 steps (EMI, section 5). The numbers are
+those of rllab's SwimmerGatherEnv.
 """
 
 import math
-import os
 from typing import Any
 
+import mujoco
 import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
-from emi.envs.episodes import EpisodicEnv, EpisodicVectorEnv, Outcome
-from emi.envs.rendering import Marker, OffscreenRenderer
-
-try:
-    import mujoco
-    from mujoco.rollout import Rollout
-except ModuleNotFoundError as error:
-    raise ModuleNotFoundError(
-        "SwimmerGather needs MuJoCo: pip install 'emi-rl[mujoco]'", name=error.name
-    ) from error
-
-Array = npt.NDArray[np.float64]
-Mask = npt.NDArray[np.bool_]
+from emi.envs.episodes import Array, Mask, Outcome
+from emi.envs.mujoco_env import MujocoEnv, MujocoVectorEnv
+from emi.envs.rendering import Marker
 
 HORIZON = 500
 SUBSTEPS = 50  # simulation steps per action
-POSITION_NOISE = 0.01
-VELOCITY_NOISE = 0.1
 
 APPLES, BOMBS = 8, 8
 CATCH_RADIUS = 1.0
@@ -40,16 +28,16 @@ BINS = 10
 SENSOR_RANGE = 6.0
 SENSOR_SPAN = math.pi
 
-# Where objects can lie [35, 2]: a grid of 2 m, at least 2 m from the origin. Its upper end is open
-# in rllab, hence 4 and not 6.
+# Possible positions of objects [35, 2]: a grid of 2 m, at least 2 m from the origin. As in rllab,
+# it ends at 4, because its upper end is exclusive.
 CELLS = np.array(
     [(x, y) for x in range(-6, 6, 2) for y in range(-6, 6, 2) if math.hypot(x, y) >= 2], np.float64
 )
 
-# Contacts and warm start are off as in rllab, where not even the walls collide: a simulation step
-# is a pure function of the state, whoever used the same scratch memory before. Autoreset is off
-# because MuJoCo would reset a diverged simulation silently; the caller has to see it. A gear of 50
-# with control in ±1 gives the torques of rllab's gear of 1 with control in ±50.
+# Contacts and warm start are off as in rllab, where not even the walls collide. So a simulation
+# step is a pure function of the state and does not depend on earlier uses of the scratch memory.
+# Autoreset is off because MuJoCo would reset a diverged simulation silently; the caller must see
+# it. A gear of 50 with control in ±1 gives the torques of rllab's gear of 1 with control in ±50.
 SWIMMER = """
 <mujoco model="swimmer">
   <option timestep="0.001" density="4000" viscosity="0.1" integrator="Euler">
@@ -90,20 +78,18 @@ SWIMMER = """
 </mujoco>
 """
 
-# Columns of a row of simulator state: time, then positions, then velocities.
-POSITIONS, VELOCITIES = slice(1, 6), slice(6, 11)
+# Columns of a row of simulator state: time, then 5 positions, then 5 velocities.
 ROOT_XY, HINGES, HEADING = slice(1, 3), slice(3, 6), 3
 
-# What each link adds to the centre of mass, along its own direction: a third of the mass lies at
-# its middle (1, −1/2, −1/2 m from its joint), and the links behind it hang at 1/2 and −1 m:
-# 1/3 · 1 + 2/3 · 1/2, 1/3 · −1/2 + 1/3 · −1, 1/3 · −1/2.
+# The contribution of each link to the centre of mass, along its own direction. A third of the mass
+# lies at its middle (1, −1/2, −1/2 m from its joint), and the links behind it are attached at 1/2
+# and −1 m: 1/3 · 1 + 2/3 · 1/2, 1/3 · −1/2 + 1/3 · −1, 1/3 · −1/2.
 COM_ARMS = np.array([2 / 3, -1 / 2, -1 / 6])
 
-FRAME_SIZE = 480  # a multiple of 16, as video encoders want it
 CAMERA_DISTANCE = 18.5
 APPLE_RGBA, BOMB_RGBA = (0.1, 0.8, 0.2, 1.0), (0.9, 0.1, 0.1, 1.0)
 
-# The arena's walls, as far out as rllab's; they are there for the eye only.
+# The walls of the arena at rllab's distance; they are drawn and have no physical effect.
 WALLS = tuple(
     Marker(centre, half_size, (0.3, 0.33, 0.36, 1.0))
     for side in (-7.0, 7.0)
@@ -117,9 +103,9 @@ WALLS = tuple(
 def centre_of_mass(state: Array) -> Array:
     """Centre of mass (x, y) of every animal [n, 2] from simulator states [n, 11].
 
-    MuJoCo's `subtree_com` lags one step behind and bringing it up to date costs a Python call per
-    environment; this is the same point in closed form. Every row is computed by itself, so its
-    bits do not depend on how many rows there are.
+    MuJoCo's `subtree_com` lags one step behind, and updating it costs a Python call per
+    environment; this is the same point in closed form. Each row is computed on its own, so its bits
+    do not depend on the number of rows.
     """
     angles = np.add.accumulate(state[:, HINGES], axis=1)
     com = np.empty((len(state), 2))
@@ -130,17 +116,17 @@ def centre_of_mass(state: Array) -> Array:
 
 
 def within_reach(objects: Array, com: Array) -> Mask:
-    """Which objects [n, 16, 2] are nearer than 1 m to their animal's centre of mass: [n, 16]."""
+    """[n, 16]: which objects [n, 16, 2] are nearer than 1 m to the centre of mass."""
     offset = objects - com[:, None]
     return np.vecdot(offset, offset) < CATCH_RADIUS**2
 
 
 def sensor_readings(objects: Array, left: Mask, com: Array, heading: Array) -> Array:
-    """What the animals see: [n, 20], ten bins of apples, then ten of bombs.
+    """Sensor readings [n, 20]: ten bins of apples, then ten of bombs.
 
-    The bins cover half a turn from right to left, centred on `heading` [n], as seen from the centre
-    of mass. A bin reads 1 − distance / 6 of the nearest object of its kind; 0 where there is none
-    within 6 m that is still `left` [n, 16].
+    The bins cover half a turn from right to left around `heading` [n], as seen from the centre of
+    mass. The reading of a bin is 1 − distance / 6 of the nearest object of its kind that is still
+    `left` [n, 16]; 0 if there is none within 6 m.
     """
     offset = objects - com[:, None]
     distance = np.sqrt(np.vecdot(offset, offset))
@@ -148,50 +134,35 @@ def sensor_readings(objects: Array, left: Mask, com: Array, heading: Array) -> A
     from_right %= 2 * math.pi
     env, slot = np.nonzero(left & (from_right <= SENSOR_SPAN))
     bins = (from_right[env, slot] * (BINS / SENSOR_SPAN)).astype(np.intp)
-    bins = np.minimum(bins, BINS - 1)  # exactly to the left, where rllab has an index error
-    readings = np.zeros((len(objects), 2, BINS))  # 0 hides what lies beyond the range, too
+    bins = np.minimum(bins, BINS - 1)  # exactly left; rllab raises an index error
+    readings = np.zeros((len(objects), 2, BINS))  # 0 also for objects beyond the range
     np.maximum.at(readings, (env, slot // APPLES, bins), 1 - distance[env, slot] / SENSOR_RANGE)
     return readings.reshape(-1, 2 * BINS)
 
 
-class SwimmerGatherVectorEnv(EpisodicVectorEnv):
-    """`num_envs` swimmers, stepped in MuJoCo's C++ thread pool.
+class SwimmerGatherVectorEnv(MujocoVectorEnv):
+    """`num_envs` swimmers, stepped together.
 
-    `info["apples"]` and `info["bombs"]` [num_envs] count what was caught in the step, in ended
-    environments too. Results depend on the seed and the actions only: not on `threads`, and for one
-    environment not on its neighbours.
+    `info["apples"]` and `info["bombs"]` [num_envs] count the objects caught in the step, also in
+    environments that ended in it.
     """
 
+    substeps = SUBSTEPS
+    # A step of one environment takes 0.11 ms, and a pool costs 0.01 ms per step even if its threads
+    # share a core: each environment may have a thread.
+    envs_per_thread = 1
+
     def __init__(
-        self,
-        num_envs: int = 1,
-        threads: int | None = None,
-        max_episode_steps: int | None = HORIZON,
+        self, num_envs: int = 1, threads: int | None = None, max_episode_steps: int | None = HORIZON
     ) -> None:
-        """`threads` bounds the pool (default: all cores); `max_episode_steps=None`: no time-out."""
-        # Beyond mjMAXVAL MuJoCo itself calls a simulation unstable.
+        """`threads` limits the pool (default: all cores); `max_episode_steps` may be None."""
+        # MuJoCo calls a simulation beyond mjMAXVAL unstable.
         high = np.repeat([mujoco.mjMAXVAL, 1.0], [13, 2 * BINS]).astype(np.float32)
         low = np.repeat([-mujoco.mjMAXVAL, 0.0], [13, 2 * BINS]).astype(np.float32)
         observed = spaces.Box(low, high, dtype=np.float32)
-        motors = spaces.Box(-1.0, 1.0, (2,), np.float32)
-        super().__init__(num_envs, observed, motors, max_episode_steps)
-
-        self.model = mujoco.MjModel.from_xml_string(SWIMMER)
-        # One environment's step takes 0.11 ms, and a pool costs 0.01 ms a step even where its
-        # threads have to share a core: each environment may have a thread.
-        pool = min(threads or os.cpu_count() or 1, num_envs)
-        pool = pool if pool > 1 else 0  # 0: in the calling thread
-        self._rollout = Rollout(nthread=pool)
-        self._scratch = [mujoco.MjData(self.model) for _ in range(max(pool, 1))]
-        self._models = [self.model] * num_envs
-
-        # Rollout wants a control for every simulation step and returns every state; the arrays are
-        # made once, and the last state is kept.
-        self._state = np.zeros((num_envs, 11))
+        model = mujoco.MjModel.from_xml_string(SWIMMER)
+        super().__init__(model, num_envs, observed, max_episode_steps, threads)
         self._controls = np.zeros((num_envs, SUBSTEPS, 2))
-        self._states = np.zeros((num_envs, SUBSTEPS, 11))
-        self._no_sensors = np.zeros((num_envs, SUBSTEPS, 0))
-
         self._com = np.zeros((num_envs, 2))
         # Apples in the first 8 places, bombs in the others.
         self._objects = np.zeros((num_envs, APPLES + BOMBS, 2))
@@ -200,25 +171,13 @@ class SwimmerGatherVectorEnv(EpisodicVectorEnv):
     def _start(self, index: int, stream: np.random.Generator) -> None:
         self._objects[index] = stream.choice(CELLS, APPLES + BOMBS, replace=False)
         self._left[index] = True
-        position = self.model.qpos0 + POSITION_NOISE * stream.standard_normal(5)
-        velocity = VELOCITY_NOISE * stream.standard_normal(5)
-        self._state[index] = np.concatenate([[0.0], position, velocity])
+        super()._start(index, stream)
         self._com[index] = centre_of_mass(self._state[[index]])
 
     def _advance(self, actions: Array) -> Outcome:
-        """Hold the actions [num_envs, 2], which the model's motors clip to ±1, and collect."""
+        """Apply the actions [num_envs, 2] and catch objects."""
         self._controls[:] = actions[:, None]
-        self._rollout.rollout(
-            self._models,
-            self._scratch,
-            self._state,
-            self._controls,
-            skip_checks=True,
-            nstep=SUBSTEPS,
-            state=self._states,
-            sensordata=self._no_sensors,
-            chunk_size=1,  # a thread that was held up leaves the rest to the others
-        )
+        self._simulate(self._controls)
         self._state[:] = self._states[:, -1]
         with np.errstate(all="ignore"):
             self._com = centre_of_mass(self._state)
@@ -230,70 +189,37 @@ class SwimmerGatherVectorEnv(EpisodicVectorEnv):
         return Outcome(self._observe(), reward, none_left, {"apples": apples, "bombs": bombs})
 
     def _observe(self) -> npt.NDArray[np.float32]:
-        """Observations [num_envs, 33] of the present state; a diverged one is shown as it is."""
+        """Observations [num_envs, 33] of the current state; a diverged one is returned as it is."""
         obs = np.empty((self.num_envs, 33), dtype=np.float32)
         with np.errstate(all="ignore"):
             obs[:, :10] = self._state[:, 1:]
             obs[:, 10:12] = self._com
-            obs[:, 12] = 0.0  # the animal lives in the plane z = 0
+            obs[:, 12] = 0.0  # z of the centre of mass is always 0
             heading = self._state[:, HEADING]
             obs[:, 13:] = sensor_readings(self._objects, self._left, self._com, heading)
         return obs
 
-    def simulation(self, index: int) -> mujoco.MjData:
-        """A copy of one environment's simulation, brought up to date, to look at or to draw."""
-        data = mujoco.MjData(self.model)
-        data.qpos = self._state[index, POSITIONS]
-        data.qvel = self._state[index, VELOCITIES]
-        mujoco.mj_forward(self.model, data)
-        return data
 
-    def markers(self, index: int) -> list[Marker]:
-        """The walls and one environment's remaining objects, to draw."""
-        drawn = list(WALLS)
-        for slot in np.flatnonzero(self._left[index]):
-            x, y = self._objects[index, slot].tolist()
-            rgba = APPLE_RGBA if slot < APPLES else BOMB_RGBA
-            drawn.append(Marker((x, y, 0.0), (0.25, 0.25, 0.1), rgba))
-        return drawn
-
-    def close_extras(self, **kwargs: Any) -> None:
-        """Stop the thread pool."""
-        self._rollout.close()
-
-
-class SwimmerGatherEnv(EpisodicEnv):
-    """One swimmer behind Gymnasium's single-environment interface, and pictures of it.
+class SwimmerGatherEnv(MujocoEnv):
+    """One swimmer as a single Gymnasium environment that can be rendered.
 
     The info counts the apples and bombs caught in a step.
     """
 
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 20}  # noqa: RUF012
-    _world: SwimmerGatherVectorEnv
+    frame_shape = (480, 480)
+    _envs: SwimmerGatherVectorEnv
 
     def __init__(self, render_mode: str | None = None) -> None:
         super().__init__(SwimmerGatherVectorEnv(), render_mode)
-        self._renderer: OffscreenRenderer | None = None
 
-    def render(self) -> npt.NDArray[np.uint8] | None:
-        """The whole arena from above [480, 480, 3], or None without a render mode."""
-        if self.render_mode is None:
-            return None
-        if self._renderer is None:
-            self._renderer = OffscreenRenderer(self._world.model, FRAME_SIZE, FRAME_SIZE)
-        data, markers = self._world.simulation(0), self._world.markers(0)
-        return self._renderer.frame(data, _view_from_above(), markers)
-
-    def close(self) -> None:
-        """Free the simulator and the renderer."""
-        self._world.close()
-        if self._renderer is not None:
-            self._renderer.close()
-            self._renderer = None
-
-
-def _view_from_above() -> mujoco.MjvCamera:
-    """A camera above the origin, x to the right and y upwards."""
-    camera = mujoco.MjvCamera()
-    camera.azimuth, camera.elevation, camera.distance = 90.0, -90.0, CAMERA_DISTANCE
-    return camera
+    def _view(self) -> tuple[mujoco.MjvCamera, list[Marker]]:
+        """The arena from above, x to the right and y upwards, with walls and remaining objects."""
+        camera = mujoco.MjvCamera()
+        camera.azimuth, camera.elevation, camera.distance = 90.0, -90.0, CAMERA_DISTANCE
+        drawn = list(WALLS)
+        for slot in np.flatnonzero(self._envs._left[0]):
+            x, y = self._envs._objects[0, slot].tolist()
+            rgba = APPLE_RGBA if slot < APPLES else BOMB_RGBA
+            drawn.append(Marker((x, y, 0.0), (0.25, 0.25, 0.1), rgba))
+        return camera, drawn

@@ -42,7 +42,7 @@ def pixel_nll(logits: Tensor, levels: Tensor) -> Tensor:
 class ImageAutoencoder(nn.Module):
     """Three convolutions, a hidden layer and the code; the decoder mirrors them.
 
-    The decoder gives 64 logits per pixel. Each layer is followed by batch normalisation and ReLU,
+    The decoder outputs 64 logits per pixel. Each layer is followed by batch normalisation and ReLU,
     the code by batch normalisation and a sigmoid.
     """
 
@@ -129,7 +129,7 @@ class VectorAutoencoder(nn.Module):
 
     All entries share one scale, 1 / their root mean square, as all pixels do. Nothing is centred:
     with a mean of zero, every threshold of the code would lie inside the known states, and unknown
-    states would fall into one of their cells.
+    states would have the same codes as known ones.
     """
 
     scale: Tensor  # []

@@ -30,9 +30,9 @@ def discounted_sums(
 
 
 class BonusScale:
-    """The divisor of a bonus: the standard deviation of all R so far, the current batch included.
+    """The divisor of a bonus: the standard deviation of all R so far, including the current batch.
 
-    `sums` holds the moments of R. It is a module of the method, which also stores `last`.
+    R is the sum of `discounted_sums`, `sums` its moments. The method stores `sums` and `last`.
     """
 
     def __init__(self, sums: RunningMoments, discount: float) -> None:
@@ -61,6 +61,6 @@ class BonusScale:
         return bonus / scale.clamp(min=torch.finfo(bonus.dtype).tiny)
 
     def update(self, bonus: Tensor, env_index: IntArray | None) -> None:
-        """Absorb [n] bonuses, as they were before the division."""
+        """Update the scale by [n] bonuses, before their division."""
         sums, self.last = self._discounted(bonus, env_index)
         self.sums.update(sums)

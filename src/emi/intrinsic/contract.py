@@ -37,18 +37,18 @@ class IntrinsicReward(nn.Module, ABC):
     """
 
     learns_first: bool = False
-    """Whether a batch is scored after the model was trained on it."""
+    """Whether the model is trained on a batch before it scores that batch."""
 
     @abstractmethod
     def reward(self, batch: Transitions) -> Tensor:
-        """Return finite bonuses [n]; stores nothing and draws no random numbers."""
+        """Return finite bonuses [n]; store nothing and draw no random numbers."""
 
     @abstractmethod
     def learn(self, batch: Transitions) -> dict[str, float]:
         """Train on the batch; return the scalars that the class documents."""
 
     def score(self, batch: Transitions) -> tuple[Tensor, Finish]:
-        """Score a batch in the order of `learns_first`; returns bonuses [n] and `finish`.
+        """Score a batch, training on it first if `learns_first`; return bonuses [n] and `finish`.
 
         `finish` trains on the batch, unless that was done already, and returns the scalars. It must
         be called once, before the next batch, and may run in another thread. Override this method
@@ -67,7 +67,10 @@ class IntrinsicReward(nn.Module, ABC):
 
 
 def score_and_learn(method: IntrinsicReward, batch: Transitions) -> tuple[Tensor, dict[str, float]]:
-    """Score a batch and train on it, in the order of the method; returns [n] and scalars."""
+    """Score a batch and train on it; return the bonuses [n] and the scalars to log.
+
+    The order is given by `learns_first`.
+    """
     bonus, finish = method.score(batch)
     return bonus, finish()
 
@@ -77,7 +80,7 @@ Factory = Callable[..., IntrinsicReward]
 
 
 class Method(NamedTuple):
-    """What builds a method, and its settings."""
+    """The factory of a method together with its settings."""
 
     factory: Factory | None  # None: no bonus
     config: Any  # a frozen dataclass, or None if the method has no settings
@@ -85,7 +88,10 @@ class Method(NamedTuple):
     def build(
         self, observation_space: gymnasium.Space, action_space: gymnasium.Space, seed: int
     ) -> IntrinsicReward | None:
-        """The method for these spaces, None if there is no bonus; UserError if it is not one."""
+        """Build the method for these spaces; None for plain TRPO.
+
+        UserError if the factory does not return an IntrinsicReward.
+        """
         if self.factory is None:
             return None
         # A class without settings need not have a parameter for them.
@@ -97,7 +103,7 @@ class Method(NamedTuple):
 
 
 def find_method(name: str) -> Method:
-    """The method of a name in the table, or of a user's `package.module:Class`."""
+    """Look up a method by its name in the table, or import a user's `package.module:Class`."""
     entry = METHODS.get(name)
     if entry is not None and entry.home is None:
         return Method(None, None)
@@ -114,7 +120,7 @@ def find_method(name: str) -> Method:
 
 
 def method_of(factory: Factory) -> Method:
-    """The method that a class or function builds; its settings are the default of `config`."""
+    """Wrap a class or function as a `Method`; its settings are the default of `config`."""
     if not callable(factory):
         raise UserError(f"a method must be a class or a function, got {factory!r}")
     name = getattr(factory, "__name__", str(factory))

@@ -16,16 +16,15 @@ from emi.intrinsic.contract import IntrinsicReward
 Advantages = Callable[[FloatArray], Array]
 
 FEATURES = 32  # larger observations are projected to this many numbers
-SEEN, UNSEEN = 0.5, 0.75  # quantiles along a direction: train below, hold out above
-RANKED = 0.6  # the AUC must be this far from chance to say which side is preferred
-FAR = 20.0  # a step this many times the median step is probably a reset
-DRIVEN = 0.25  # largest acceptable share of the bonus on far steps,
-EXCESS = 5.0  # or this many times their share of the steps, if that is larger
+# Quantiles along the direction of `_slowest`: train on rows below SEEN, hold out rows above UNSEEN.
+SEEN, UNSEEN = 0.5, 0.75
+RANKED = 0.6  # an AUC between 1 − RANKED and RANKED counts as no preference
+FAR = 20.0  # a step more than this many times as long as the median step is probably a reset
+DRIVEN = 0.25  # a share of the bonus up to this is acceptable for far steps
+EXCESS = 5.0  # so is a share up to this many times their share of the steps
 
 
 class Answer(NamedTuple):
-    """The answer to one question."""
-
     good: bool | None  # None: the given data do not allow an answer
     value: float
     text: str
@@ -70,9 +69,10 @@ def diagnose(
 ) -> Diagnosis:
     """Check whether the bonus of `method` behaves as a bonus should; the method is not changed.
 
-    `transitions`: at least some hundreds, as from a rollout, with the rows of each environment in
-    time order. `reward` [n]: the environment's. `advantages`: your trainer's function from rewards
-    [n] to advantages [n], without randomness. `passes`: how often parts of the batch are learnt.
+    `transitions`: for example one rollout; at least 20, better several hundred; the rows of each
+    environment in time order. `reward` [n]: the environment's rewards. `eta`: the coefficient of
+    the bonus. `advantages`: your trainer's function from rewards [n] to advantages [n], without
+    randomness. `passes`: how often `learn` is called on each part of the batch.
     """
     if len(transitions) < 20:
         raise UserError(f"a diagnosis needs 20 transitions or more, got {len(transitions)}")
@@ -122,7 +122,7 @@ def _varies(bonus: FloatArray) -> Answer:
 
 
 def _resets(bonus: FloatArray, transitions: Transitions) -> Answer:
-    """A step that is much too long is probably not one: s' is the start of the next episode."""
+    """If a step is very long, s' is probably the first observation of the next episode."""
     obs, next_obs = _places(transitions)
     step = np.abs(next_obs - obs)
     usual = np.median(step, axis=0)
@@ -131,7 +131,10 @@ def _resets(bonus: FloatArray, transitions: Transitions) -> Answer:
         return Answer(True, 0.0, "no step is much longer than the others")
     excess = bonus - bonus.min()
     share = float(excess[far].sum() / max(excess.sum(), np.finfo(float).tiny))
-    what = f"{far.sum()} steps are over {FAR:g} times the median and have {share:.0%} of the bonus"
+    what = (
+        f"{far.sum()} steps are more than {FAR:g} times as long as the median step; "
+        f"they receive {share:.0%} of the bonus"
+    )
     if EXCESS * far.mean() >= 1:
         return Answer(None, share, f"{what}: too many to decide whether they are resets")
     if share > max(DRIVEN, EXCESS * far.mean()):
@@ -141,37 +144,39 @@ def _resets(bonus: FloatArray, transitions: Transitions) -> Answer:
 
 def _share(bonus: FloatArray, reward: Array | None, eta: float) -> Answer:
     if reward is None:
-        return Answer(None, float("nan"), "not checked: pass `reward`, that of the environment")
+        return Answer(None, float("nan"), "not checked: pass the environment's rewards as `reward`")
     intrinsic, extrinsic = np.abs(eta * bonus).sum(), np.abs(reward).sum()
     if not bonus.any():
         text = "all bonuses are 0: does the method need more transitions before it gives a bonus?"
         return Answer(False, 0.0, text)
     if intrinsic == 0:
-        return Answer(False, 0.0, f"eta is {eta:g}: there is no bonus")
+        return Answer(False, 0.0, f"eta is {eta:g}: no bonus is added")
     share = float(intrinsic / (intrinsic + extrinsic))
-    return Answer(True, share, f"the bonus is {share:.1%} of the absolute reward")
+    return Answer(True, share, f"eta * bonus makes up {share:.1%} of the total absolute reward")
 
 
 def _advantages(
     bonus: FloatArray, reward: Array | None, eta: float, advantages: Advantages | None
 ) -> Answer:
     if advantages is None:
-        return Answer(None, float("nan"), "not checked: pass your trainer's `advantages`")
+        return Answer(None, float("nan"), "not checked: pass a function as `advantages`")
     if not bonus.any():
         return Answer(None, float("nan"), "not checked: all bonuses are 0")
     earned = np.zeros(len(bonus)) if reward is None else np.asarray(reward, np.float64)
     without, once = (np.asarray(advantages(earned + c * bonus), np.float64) for c in (0.0, eta))
     change = float(np.abs(once - without).mean())
     if change == 0:
-        text = "the bonus changes no advantage: is it added before they are computed?"
+        text = "the bonus changes no advantage: is it added before advantages are computed?"
         return Answer(False, 0.0, text)
     spread = max(float(without.std()), np.finfo(float).tiny)
-    of_std = f", {change / spread:.2g} standard deviations" if without.std() > 0 else ""
-    return Answer(True, change, f"the bonus changes advantages by {change:.3g} on average{of_std}")
+    text = f"the bonus changes advantages by {change:.3g} on average"
+    if without.std() > 0:
+        text += f", {change / spread:.2g} times their standard deviation without the bonus"
+    return Answer(True, change, text)
 
 
 def _novelty(method: IntrinsicReward, transitions: Transitions, passes: int) -> dict[str, Answer]:
-    """Train on one side of the batch and score the other; then train on the other as well."""
+    """Train on the seen side and score both sides; train on the unseen side and score again."""
     along = _slowest(*_places(transitions))
     seen = np.flatnonzero(along < np.quantile(along, SEEN))
     unseen = np.flatnonzero(along > np.quantile(along, UNSEEN))
@@ -185,17 +190,17 @@ def _novelty(method: IntrinsicReward, transitions: Transitions, passes: int) -> 
     first = _auc(bonus, new)
     then = _auc(_trained(method, transitions[unseen], both, passes), new)
     what = f"unseen transitions have a larger bonus than seen ones in {first:.0%} of all pairs"
-    fell = f"this share falls to {then:.0%} after training on them"
+    fell = f"this share is {then:.0%} after training on the unseen transitions"
     ranks, falls = Answer(first > 0.5, first, what), Answer(then < first, first - then, fell)
     if abs(first - 0.5) < RANKED - 0.5:
-        # A bonus for prediction errors is high where prediction is hard, new or not.
+        # A prediction error can be large because prediction is hard, not because a state is new.
         ranks = Answer(None, first, f"{what}: neither is preferred")
         falls = falls._replace(good=None)
     return {"varies": _varies(bonus), "ranks": ranks, "falls": falls}
 
 
 def _auc(bonus: Array, high: Array) -> float:
-    """Share of pairs (high, low) in which the first has the larger bonus; ties count half."""
+    """Share of pairs (high, not high) whose high one has the larger bonus; ties count half."""
     low, above = np.sort(bonus[~high]), bonus[high]
     ranks = np.searchsorted(low, above, "left") + np.searchsorted(low, above, "right")
     return float(ranks.mean() / (2 * len(low)))
@@ -208,7 +213,7 @@ def _places(transitions: Transitions) -> tuple[FloatArray, FloatArray]:
     sides = []
     for column in (transitions.obs, transitions.next_obs):
         rows = []
-        for (part,) in pieces(column, device="cpu"):  # so that images are not floats all at once
+        for (part,) in pieces(column, device="cpu"):  # not all images as floats at once
             flat = part.double().numpy().reshape(len(part), -1)
             if flat.shape[1] > FEATURES:
                 if projection is None:
@@ -222,10 +227,10 @@ def _places(transitions: Transitions) -> tuple[FloatArray, FloatArray]:
 
 
 def _slowest(obs: FloatArray, next_obs: FloatArray) -> FloatArray:
-    """[n, features] to [n]: the projection on the direction of slowest change.
+    """The projection of `obs` on the direction of slowest change; [n, features] to [n].
 
     In this direction the variance of states is largest relative to that of steps: its two ends are
-    visited at different times, and noise of single observations has little weight.
+    visited at different times, and the noise of single observations has little weight.
     """
     centred, step = obs - obs.mean(0), next_obs - obs
     steps = step.T @ step / len(step)

@@ -38,17 +38,18 @@ class EMIConfig:
     lambda_info: NotNegativeFloat = 1.0
     """λ_info, weight of the information term (paper: 1 MuJoCo, 0.1 images)"""
     kl_target: Literal["none", "action", "state"] = "none"
-    """embeddings regularised towards N(0, I) (paper, section 4.2: of actions, for images)"""
+    """which embeddings are regularised towards N(0, I) (paper, section 4.2: those of actions, on
+    images only)"""
     kl_weight: NotNegativeFloat = 0.0
-    """weight of that KL (authors' scripts: 0.5 images, 0.1 EMI-D on MuJoCo; not in the paper)"""
+    """weight of this KL (authors' scripts: 0.5 images, 0.1 EMI-D on MuJoCo; not in the paper)"""
     bandwidth: PositiveFloat = 5.0
     """σ of the diversity kernel (authors' trpo_emi_mujoco.py; not in the paper)"""
     information_term: bool = True
-    """ablation: learn without the information term"""
+    """use the information term; False is the ablation without it"""
     error_model: bool = True
-    """ablation: learn without the error model, S ≡ 0"""
+    """use the error model; False is the ablation with S ≡ 0"""
     state_hidden: tuple[PositiveInt, ...] = (64, 32)
-    """hidden layers of φ, and of S before the action joins, for vectors (paper: as the policy)"""
+    """for vectors: hidden layers of φ, and of S before the action is appended (paper: as policy)"""
     state_activation: Activation = "tanh"
     """activation of these layers (paper: as the policy, hence tanh; the authors' code has ReLU)"""
     action_hidden: PositiveInt = 64
@@ -56,13 +57,13 @@ class EMIConfig:
     information_hidden: tuple[PositiveInt, ...] = (64, 64)
     """hidden layers of T_S and T_A, ReLU (paper)"""
     error_hidden: PositiveInt = 256
-    """units of S after the action is added, ReLU (paper)"""
+    """units of the layer of S that reads features and action, concatenated; ReLU (paper)"""
     learning_rate: PositiveFloat = 1e-3
     """Adam step size (paper, supplementary section 1)"""
     epochs: PositiveInt = 3
     """passes over each batch (paper, supplementary section 1)"""
     minibatch: PositiveInt = 512
-    """transitions per gradient step; an incomplete last one is dropped (paper; authors' code)"""
+    """minibatch size; an incomplete last minibatch is dropped (paper; authors' code)"""
 
 
 class Losses(NamedTuple):
@@ -71,9 +72,9 @@ class Losses(NamedTuple):
     linear: Tensor  # ‖φ' − φ − ψ − S‖², mean over the batch
     error: Tensor  # ‖S‖²
     info: Tensor  # L_info
-    kl: Tensor  # KL(P_ψ ‖ N(0, I)), or of φ
-    bound_state: Tensor  # lower bound of I(φ, ψ; φ') ≤ log 4
-    bound_action: Tensor  # lower bound of I(φ, φ'; ψ) ≤ log 4
+    kl: Tensor  # KL(P_ψ ‖ N(0, I)), or the same with P_φ
+    bound_state: Tensor  # lower bound on I(φ, ψ; φ'); at most log 4
+    bound_action: Tensor  # lower bound on I(φ, φ'; ψ); at most log 4
 
 
 KERNEL_ROWS = 32  # rows of the n × n kernel computed at once: few enough for the cache
@@ -116,7 +117,7 @@ def crowding(phi: Tensor, reference: Tensor, bandwidth: float) -> Tensor:
 
 
 def diversity(phi: Tensor, phi_next: Tensor, bandwidth: float) -> Tensor:
-    """r_d = g(s) − g(s'), supplementary equation 1: high where s' is less crowded; to [n]."""
+    """r_d = g(s) − g(s'), supplementary equation 1: high if s' is less crowded than s; to [n]."""
     return crowding(phi, phi, bandwidth) - crowding(phi_next, phi, bandwidth)
 
 
@@ -125,7 +126,7 @@ class EMI(IntrinsicReward):
 
     Scalars of `learn`, means over its minibatches: `emi/loss_linear`, `emi/loss_error`,
     `emi/loss_info` (the terms of equation 7, unweighted), `emi/loss_kl`, `emi/bound_state` and
-    `emi/bound_action` (lower bounds of the two mutual informations, at most log 4). On the last
+    `emi/bound_action` (lower bounds on the two mutual informations, at most log 4). On the last
     minibatch, after training: `emi/state_norm`, `emi/action_norm` and `emi/error_norm`, the mean
     norms of φ, ψ and S.
     """
@@ -139,7 +140,7 @@ class EMI(IntrinsicReward):
     ) -> None:
         super().__init__()
         self.config = config
-        # Prediction error is taken before training on the batch, diversity after (authors' code).
+        # Score by prediction error before training on a batch, by diversity after (authors' code).
         self.learns_first = config.reward == "diversity"
         rng, d = torch.Generator().manual_seed(seed), config.embedding_dim
         self.actions = ActionVectors(action_space)

@@ -43,7 +43,7 @@ class EX2Config:
     use_actions: bool = False
     """density of (s, a) instead of s, for vectors (original code: SparseHalfCheetah only)"""
     kl_weight: NotNegativeFloat = 0.1
-    """weight of the codes' KL (original code: 0.1; SwimmerGather 10)"""
+    """weight of the KL from the codes to N(0, I) (original code: 0.1; SwimmerGather 10)"""
     hidden: PositiveInt = 32
     """h, units of every hidden layer (original code: 32; SwimmerGather 16, images 64)"""
     features: PositiveInt = 16
@@ -51,19 +51,19 @@ class EX2Config:
     updates: PositiveInt = 2_000
     """gradient steps per batch (original code: 2000 SparseHalfCheetah; 1000 elsewhere)"""
     first_updates: PositiveInt = 5_000
-    """gradient steps on the first batch with training (original code)"""
+    """gradient steps on the first batch that the model is trained on (original code)"""
     minibatch: PositiveInt = 128
     """exemplars per gradient step, and as many past states (original code)"""
     replay_size: PositiveInt = 250_000
-    """past states kept, the newest (original code: 250k; SwimmerGather 500k, images 60k)"""
+    """number of newest past states kept (original code: 250k; SwimmerGather 500k, images 60k)"""
     min_replay: PositiveInt = 10_000
-    """past states needed before training and a bonus (original code: 10k; images 1k)"""
+    """stored states before training and bonuses start (original code: 10k; images 1k)"""
     learning_rate: PositiveFloat = 1e-4
     """Adam step size (original code)"""
 
 
 CONVOLUTIONS = (Conv(16, 4, 2, padding=3), Conv(8, 4, 2, padding=3))  # "full" padding
-STEPS = 64  # gradient steps for which rows and noise are drawn together
+STEPS = 64  # rows and noise are drawn for this many gradient steps at once
 MAX_LOGIT = math.log((1 - 1e-5) / 1e-5)  # D is clipped to [1e-5, 1 − 1e-5]
 
 
@@ -87,8 +87,8 @@ class EX2(IntrinsicReward):
 
     Scalars of `learn`, means over its gradient steps: `ex2/loss` (BCE + kl_weight · KL),
     `ex2/bce`, `ex2/kl` and `ex2/accuracy` (share of pairs classified correctly, with noise; one
-    half is chance). They are 0 before the first training. `ex2/replay`: past states kept, the
-    batch included.
+    half is chance). They are 0 before the first training. `ex2/replay`: number of past
+    states stored, including the batch.
     """
 
     learns_first = True  # a batch is scored by the discriminator that was just trained on it
@@ -131,7 +131,7 @@ class EX2(IntrinsicReward):
         self.descent = Descent(self.parameters(), config.learning_rate, rng)
 
     def rows(self, obs: Tensor, action: Tensor) -> Tensor:
-        """What is compared and stored: floats [n, inputs], or newest frames [n, C, H, W], uint8."""
+        """The inputs of D: floats [n, inputs], or the newest frames as uint8 [n, C, H, W]."""
         if isinstance(self.entries, Pixels):
             return self.entries.frames(obs).contiguous()
         rows = self.entries(obs)
@@ -149,7 +149,7 @@ class EX2(IntrinsicReward):
         return in_pieces(score, self.device, obs, action)
 
     def reward(self, batch: Transitions) -> Tensor:
-        """Novelty of s (and a) minus its median over the batch; 0 before `min_replay` states."""
+        """Novelty minus its median over the batch; 0 until `min_replay` states are stored."""
         if len(self.pool) < self.config.min_replay:
             return torch.zeros(len(batch), device=self.device)
         bonus = novelty(self.logit(batch.obs, batch.action), self.config.bonus)
@@ -160,7 +160,7 @@ class EX2(IntrinsicReward):
         if len(self.pool) >= self.config.min_replay:
             bce, kl, accuracy = self._fit(batch)
             self.trained.fill_(True)
-        # After training: past states must be older than the batch.
+        # The batch is stored after training, which compares it with earlier states only.
         for obs, action in pieces(batch.obs, batch.action, device=self.device):
             self.pool.add(self.rows(obs, action))
         return {
@@ -173,7 +173,7 @@ class EX2(IntrinsicReward):
 
     @torch.no_grad()
     def _fit(self, batch: Transitions) -> tuple[float, float, float]:
-        """Train on one batch; returns the means of BCE, KL and accuracy."""
+        """Train on one batch; return the means of BCE, KL and accuracy."""
         config, logits, kls = self.config, [], []
         self.weights.grad = torch.zeros_like(self.weights)
         D = Discriminator.of(self.weights.detach(), self.shapes)
@@ -194,7 +194,10 @@ class EX2(IntrinsicReward):
     def _backward_images(
         self, D: Discriminator, grad: Discriminator, rows: Tensor, noise: Tensor
     ) -> Step:
-        """`backward` including the convolutions; an exemplar passes through them once."""
+        """`backward` including the convolutions.
+
+        An exemplar is in two pairs; the first encoder's convolutions are computed once for it.
+        """
         first, second = self.convolutions
         with torch.enable_grad():
             exemplars = first(rows[0, : self.config.minibatch])
@@ -205,7 +208,7 @@ class EX2(IntrinsicReward):
         return step
 
     def _draws(self, batch: Transitions) -> Iterator[tuple[Tensor, Tensor]]:
-        """For each gradient step, the rows [2, 2B, ...] and the noise for `backward`."""
+        """Yield the rows [2, 2B, ...] and the noise of each gradient step, for `backward`."""
         config, rng = self.config, self.descent.generator
         left, B = config.updates if self.trained else config.first_updates, config.minibatch
         while left > 0:

@@ -35,16 +35,16 @@ class ICMConfig:
     beta: FractionOrZero = 0.2
     """β, weight of the forward loss against 1 − β of the inverse loss (paper, section 3)"""
     stop_gradient: bool = False
-    """keep the forward loss from training φ (authors: no; Burda et al., 2019, Large-Scale Study of
-    Curiosity-Driven Learning: yes)"""
+    """if True, the forward loss does not train φ (authors: False; Burda et al., 2019, Large-Scale
+    Study of Curiosity-Driven Learning: True)"""
     hidden: tuple[PositiveInt, ...] = (64, 32)
-    """layers of φ for vectors, tanh; the last is φ (ours: as EMI's; the paper has images only)"""
+    """all layers of φ for vectors, tanh (ours: as EMI's; the paper has images only)"""
     learning_rate: PositiveFloat = 1e-4
     """Adam step size (authors' code and Large-Scale Study; the paper says 1e-3)"""
     epochs: PositiveInt = 3
     """passes over each batch (Large-Scale Study; the original trains online, once per step)"""
     minibatch: PositiveInt = 512
-    """transitions per gradient step; an incomplete last one is dropped (ours: as EMI's)"""
+    """minibatch size; an incomplete last minibatch is dropped (ours: as EMI's)"""
 
 
 class Losses(NamedTuple):
@@ -83,10 +83,10 @@ def surprisal(logits: Tensor, action: Tensor) -> Tensor:
 class ICM(IntrinsicReward):
     """The features φ, the inverse model g and the forward model f.
 
-    Scalars of `learn`: `icm/loss_inverse` and `icm/loss_forward` (the terms of equation 7,
-    unweighted) and, for discrete actions, `icm/inverse_accuracy` (the share of actions that g
-    predicts), means over its minibatches, each before its step; `icm/feature_norm` (mean norm of
-    φ(s) on the last minibatch, after training).
+    Scalars of `learn`, means over its minibatches, each before its gradient step:
+    `icm/loss_inverse` and `icm/loss_forward` (the terms of equation 7, unweighted) and, for
+    discrete actions, `icm/inverse_accuracy` (share of actions that g predicts). On the last
+    minibatch, after training: `icm/feature_norm`, the mean norm of φ(s).
     """
 
     def __init__(

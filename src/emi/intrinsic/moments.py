@@ -55,6 +55,6 @@ class RunningMoments(nn.Module):
         return Moments(self.count, self.mean, self.variance).merge(Moments.of(rows))
 
     def update(self, rows: Tensor) -> None:
-        """Absorb [n, *shape] rows."""
+        """Add [n, *shape] rows to the moments."""
         moments = self.with_rows(rows)
         self.count, self.mean, self.variance = moments.count, moments.mean, moments.variance

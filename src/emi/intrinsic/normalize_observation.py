@@ -19,9 +19,9 @@ CONSTANT = 1e-8  # an entry with a smaller standard deviation is constant: centr
 class NormalizeObservation(IntrinsicReward):
     """`method` on (s − mean) / standard deviation, per entry, over all states s seen so far.
 
-    Use it for vectors whose entries differ in scale: compared with a position of 1, a speed of at
-    most 0.07 has almost no effect on a network, and so on the bonus. RND normalises by itself. A
-    batch is scored with the moments of the batches before it, the first batch with its own.
+    Use it for vectors whose entries differ in scale: next to a position of up to 1, a speed of
+    at most 0.07 has almost no effect on a network or its bonus. RND normalises by itself. A batch
+    is scored with the moments of earlier batches, the first batch with its own.
 
     Scalars of `learn`: those of the method.
     """
@@ -34,7 +34,6 @@ class NormalizeObservation(IntrinsicReward):
         self.observed = RunningMoments(box.shape)
 
     def _normalized(self, batch: Transitions) -> Transitions:
-        """The batch with normalised observations."""
         moments: Moments | RunningMoments = self.observed
         if self.observed.count == 0:
             moments = Moments.of(self._rows(batch.obs))
@@ -50,16 +49,15 @@ class NormalizeObservation(IntrinsicReward):
         return as_tensor(rows, self.device).to(torch.float64)
 
     def reward(self, batch: Transitions) -> Tensor:
-        """The method's bonus [n]."""
         return self.method.reward(self._normalized(batch))
 
     def learn(self, batch: Transitions) -> dict[str, float]:
-        """Absorb the moments of the batch, then train the method."""
+        """Update the moments, then train the method on the batch normalised by them."""
         self.observed.update(self._rows(batch.obs))
         return self.method.learn(self._normalized(batch))
 
     def score(self, batch: Transitions) -> tuple[Tensor, Finish]:
-        """Score in the order of the method; a method that learns first uses its own `score`."""
+        """As in the contract; if the method learns first, by the `score` of the method."""
         if not self.learns_first:
             return super().score(batch)
         self.observed.update(self._rows(batch.obs))

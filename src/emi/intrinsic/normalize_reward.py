@@ -15,7 +15,7 @@ from emi.intrinsic.moments import RunningMoments
 
 
 class NormalizeReward(IntrinsicReward):
-    """`method` with its bonus divided by the running standard deviation of its discounted sums.
+    """`method`, with its bonus divided by the running standard deviation of its discounted sums.
 
     Each environment has its own sum over time, as in RND. The coefficient η then does not depend on
     the units of the bonus.
@@ -33,7 +33,6 @@ class NormalizeReward(IntrinsicReward):
 
     @property
     def learns_first(self) -> bool:  # type: ignore[override]
-        """The order of the method."""
         return self.method.learns_first
 
     def reward(self, batch: Transitions) -> Tensor:
@@ -41,7 +40,7 @@ class NormalizeReward(IntrinsicReward):
         return self._scale.divide(self.method.reward(batch), batch.env_index)
 
     def learn(self, batch: Transitions) -> dict[str, float]:
-        """Train the method, and absorb the bonuses of the batch in the scale."""
+        """Train the method, and update the scale by the bonuses of the batch."""
         _, finish = self.score(batch)
         return finish()
 

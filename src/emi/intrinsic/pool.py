@@ -9,8 +9,7 @@ from torch import Tensor, nn
 class Pool(nn.Module):
     """The last `capacity` rows; the oldest are overwritten first.
 
-    Rows are in main memory, whatever the device. Memory grows with the number of rows. The rows are
-    part of the state.
+    They are part of the state and in main memory on every device; it grows with their number.
     """
 
     def __init__(self, capacity: int) -> None:

@@ -1,9 +1,8 @@
-"""RND: reward observations on which a network does not yet predict a random network.
+"""RND: reward observations for which a predictor does not yet match a fixed random network.
 
 The target network is drawn once and never trained. A predictor is trained to match its output on
-the observations seen so far; its error is large where few similar ones were seen. The target
-is a deterministic function of the observation, so that noise in the dynamics gives no lasting
-bonus.
+the observations seen so far; its error is large where few similar ones were seen. The target is
+deterministic in the observation, so that noise in the dynamics gives no lasting bonus.
 
 Burda, Edwards, Storkey, Klimov: Exploration by Random Network Distillation, ICLR 2019.
 """
@@ -36,9 +35,10 @@ class RNDConfig:
     features: PositiveInt = 512
     """outputs of both networks, and units of the predictor's two extra layers (authors' code)"""
     hidden: tuple[PositiveInt, ...] = (128, 128)
-    """layers in place of the convolutions, for vectors (ours: the original has images only)"""
+    """hidden layers instead of convolutions, for vectors (ours: the original has images only)"""
     discount: Fraction = 0.99
-    """γ of the sums whose standard deviation divides the bonus (paper; authors' run_atari.py)"""
+    """discount of the running sum of bonuses; the bonus is divided by the standard deviation of
+    this sum (paper; authors' run_atari.py)"""
     learning_rate: PositiveFloat = 1e-4
     """Adam step size (paper; authors' run_atari.py)"""
     epochs: PositiveInt = 4
@@ -50,7 +50,7 @@ class RNDConfig:
 # 3×3×64 features of a frame of 52×52, 7×7×64 of the original's 84×84.
 CONVOLUTIONS = (Conv(32, 8, 4), Conv(64, 4, 2), Conv(64, 3, 1))
 CLIP = 5.0  # standard deviations (paper, authors' code)
-MIN_STD = 1e-6  # a constant entry is 0; when it first changes, it is ± CLIP
+MIN_STD = 1e-6  # a constant entry is whitened to 0; its first change gives ± CLIP
 
 
 def whiten(x: Tensor, moments: Moments | RunningMoments) -> Tensor:
@@ -67,7 +67,7 @@ def distillation_error(predicted: Tensor, target: Tensor) -> Tensor:
 def encoder(
     entries: Pixels | Flat, shape: Sequence[int], hidden: Sequence[int], generator: torch.Generator
 ) -> tuple[list[nn.Module], int]:
-    """The layers from whitened entries [n, *shape] to features [n, width]; and the width."""
+    """The layers from whitened entries [n, *shape] to features [n, width]; also the width."""
     if isinstance(entries, Pixels):
         net, width = convolutions(entries, CONVOLUTIONS, "leaky_relu", generator, init="orthogonal")
         return list(net)[1:], width  # whitening comes between the pixels and the convolutions
@@ -124,7 +124,7 @@ class RND(IntrinsicReward):
         return in_pieces(of, self.device, obs)
 
     def reward(self, batch: Transitions) -> Tensor:
-        """The error divided by the standard deviation of R, which includes this batch."""
+        """The error divided by the standard deviation of its running sums, with this batch."""
         return self._scale.divide(self.error(batch.next_obs), batch.env_index)
 
     def learn(self, batch: Transitions) -> dict[str, float]:
@@ -136,7 +136,7 @@ class RND(IntrinsicReward):
         return self._scale.divide(error, batch.env_index), lambda: self._learn(batch, error)
 
     def _learn(self, batch: Transitions, error: Tensor) -> dict[str, float]:
-        """Train on the batch; `error` [n] is that of the predictor before training.
+        """Train on the batch; `error` [n] is the predictor's error before training.
 
         As in the original, the bonus uses the old moments of observations, and the predictor is
         trained with the new ones.

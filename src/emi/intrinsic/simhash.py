@@ -1,7 +1,7 @@
 """SimHash: reward states whose hash code was rarely counted.
 
 A random projection maps a state to k signs, so that similar states share a code. Codes are counted.
-AE-SimHash hashes the binary code of an autoencoder instead, so that similarity is that of contents.
+AE-SimHash hashes the binary code of an autoencoder, so that states of similar content share a code.
 
 Tang, Houthooft, Foote, Stooke, Chen, Duan, Schulman, De Turck, Abbeel: #Exploration: A Study of
 Count-Based Exploration for Deep Reinforcement Learning, NIPS 2017. Equation numbers are of that
@@ -43,7 +43,7 @@ class SimHashConfig:
     ae_filters: PositiveInt = 32
     """filters of each convolution (authors' scripts: 96 or 64; ours: a ninth of the cost)"""
     ae_vector_code: PositiveInt = 16
-    """K for vectors (ours: the original has images only; 65,536 cells)"""
+    """K for vectors (ours: the original has images only; 2¹⁶ codes)"""
     ae_vector_hidden: tuple[PositiveInt, ...] = (64,)
     """hidden layers before and after the code for vectors, tanh (ours)"""
     ae_lambda: NotNegativeFloat = 10 / 32
@@ -56,9 +56,9 @@ class SimHashConfig:
     ae_every: PositiveInt = 5
     """batches from one training to the next (authors' scripts: 3 or 5)"""
     ae_updates: PositiveInt = 600
-    """maximum of gradient steps per training (ours, to bound its time; authors: no limit)"""
+    """maximum number of gradient steps per training (ours, to bound its time; authors: no limit)"""
     ae_pool: PositiveInt = 100_000
-    """observations kept for training, the newest (authors: 5 million; ours: 270 MB at 52×52)"""
+    """number of newest observations to train on (authors: 5 million; ours: 270 MB at 52×52)"""
 
 
 PRIMES = (999931, 999953, 999959, 999961, 999979, 999983)  # sizes of the tables (authors' code)
@@ -131,7 +131,6 @@ class Counts(nn.Module):
 def autoencoder(
     space: gymnasium.Space, config: SimHashConfig, rng: torch.Generator
 ) -> ImageAutoencoder | VectorAutoencoder:
-    """The autoencoder for images or for vectors."""
     box = require_box(space)
     if is_image(box):
         return ImageAutoencoder(box.shape, config.ae_filters, config.ae_hidden, config.ae_code, rng)
@@ -181,7 +180,7 @@ class SimHash(IntrinsicReward):
         self.register_buffer("A", A)
 
     def g(self, obs: Tensor) -> Tensor:
-        """What is hashed: the observation, or the bits of the code as ±1; [n, ...] to [n, D]."""
+        """The input of the hash: the observation, or the code as ±1; [n, ...] to [n, D]."""
         if not self.config.autoencoder:
             return self.flat(obs)
         self.net.eval()  # batch norm with running moments: a code depends on its row alone
@@ -206,7 +205,7 @@ class SimHash(IntrinsicReward):
         }
 
     def _autoencode(self, obs: Batched) -> dict[str, float]:
-        """Store the observations; every `ae_every` batches train the autoencoder; its scalars."""
+        """Store the observations, train every `ae_every` batches, and return the scalars."""
         for (part,) in pieces(obs, device=self.device):
             self.pool.add(self.net.rows(part))
         if self.batches % self.config.ae_every == 0:
@@ -216,7 +215,7 @@ class SimHash(IntrinsicReward):
         return dict(zip(names, self.last.tolist(), strict=True))
 
     def _train(self) -> tuple[float, float, int]:
-        """Minimise −log p(s | b + noise) + λ · penalty(b), the paper's loss; its scalars.
+        """Minimise −log p(s | b + noise) + λ · penalty(b), the paper's loss; return the scalars.
 
         Training stops after five blocks in a row without progress, or after `ae_updates` steps.
         """

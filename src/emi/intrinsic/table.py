@@ -60,7 +60,7 @@ METHODS: dict[str, MethodEntry] = {
         "information gain of a Bayesian dynamics network (Houthooft et al., 2016)",
         "emi.intrinsic.vime:VIME",
     ),
-    "trpo": MethodEntry("TRPO", "no bonus: plain TRPO (Schulman et al., 2015)", None),
+    "trpo": MethodEntry("TRPO", "plain TRPO, without a bonus (Schulman et al., 2015)", None),
 }
 
 

@@ -1,8 +1,8 @@
 """VIME: reward transitions from which a model of the dynamics would learn the most.
 
 The model is a Bayesian network, with a Gaussian over every weight, that predicts s' from (s, a).
-One gradient step on one transition would change the posterior. The KL divergence from the old
-posterior to the new one is the information gain of the transition, and the bonus.
+One gradient step on a transition would change the posterior from q to q'. The bonus is proportional
+to KL(q' ‖ q), the information gain of the transition, up to an upper limit.
 
 Houthooft, Chen, Duan, Schulman, De Turck, Abbeel: VIME: Variational Information Maximizing
 Exploration, NIPS 2016.
@@ -37,7 +37,7 @@ class VIMEConfig:
     """Settings of `emi.VIME`."""
 
     hidden: tuple[PositiveInt, ...] = (32,)
-    """hidden layers of the model, ReLU (authors' code, both of its settings)"""
+    """hidden layers of the model, ReLU (authors' code, the same in both experiment scripts)"""
     prior_sd: PositiveFloat = 0.5
     """standard deviation of the prior, and of the posterior at the start (authors' bnn.py)"""
     likelihood_sd: PositiveFloat = 5.0
@@ -45,7 +45,7 @@ class VIMEConfig:
     samples: PositiveInt = 10
     """networks sampled per gradient step (authors' code)"""
     kl_batches: PositiveInt = 5
-    """divisor of the KL to the prior in each step (authors' code, "hardcode")"""
+    """the KL to the prior is divided by this in each gradient step (a constant in authors' code)"""
     learning_rate: PositiveFloat = 1e-4
     """Adam step size (authors' scripts)"""
     updates: PositiveInt = 500
@@ -57,11 +57,11 @@ class VIMEConfig:
     min_replay: PositiveInt = 500
     """transitions needed before the model is trained (authors' code)"""
     step_size: NotNegativeFloat = 0.01
-    """λ, the length of the imagined gradient step (authors' code)"""
+    """λ, the size of the hypothetical gradient step on one transition (authors' code)"""
     max_gain: PositiveFloat = 1000.0
-    """upper clip of a gain, before the division (authors' code)"""
+    """upper limit of an information gain, before the division by the median (authors' code)"""
     median_window: PositiveInt = 10
-    """batches whose medians give the divisor, the current one included (authors' code)"""
+    """batches whose median gains are averaged, including the current one (authors' code)"""
 
 
 MIN_DIVISOR = 1e-12  # far below any median observed; prevents a division by 0
@@ -81,9 +81,10 @@ def kl_to_prior(mu: Tensor, sigma: Tensor, prior_sd: float) -> Tensor:
 def information_gain(layers: list[Pass], variance: list[Tensor], step_size: float) -> Tensor:
     """λ² Σ g² H⁻¹ over all μ and ρ, [n]: twice KL(q(φ + Δφ) ‖ q(φ)) for Δφ = λ H⁻¹ g, small λ.
 
-    H, the Hessian of that KL, is diagonal: 1/σ² for μ and 2 (sp'(ρ)/σ)² for ρ. With
-    ∂L/∂μ = x δ and ∂L/∂ρ = x² κ σ sp'(ρ), the sum over a matrix needs no gradient per row:
-    Σᵢⱼ = Σⱼ δⱼ² vⱼ + ½ κⱼ² (x⁴ σ⁴)ⱼ.
+    g is the gradient of the loss L of a row. H, the Hessian of the KL, is diagonal: 1/σ² for μ and
+    2 (sp'(ρ)/σ)² for ρ, where sp is softplus. `Pass` defines the inputs x of a layer, the variance
+    v, and δ and κ. As ∂L/∂μ = x δ and ∂L/∂ρ = x² κ σ sp'(ρ), the sum over the matrix of a layer is
+    Σⱼ δⱼ² vⱼ + ½ κⱼ² (x⁴ σ⁴)ⱼ: no gradient of a single weight is computed.
     """
     gains = []
     for (_, squares, v, delta, kappa), V in zip(layers, variance, strict=True):
@@ -100,12 +101,12 @@ def divisor(medians: list[float]) -> float:
 class VIME(IntrinsicReward):
     """The Bayesian network q(θ; φ), φ = (μ, ρ), σ = softplus(ρ), and its replay buffer.
 
-    Scalars of `learn`: `vime/nll`, the negative log-likelihood of a minibatch, summed over its
-    rows and the entries of s', mean over the gradient steps; `vime/kl_prior`, the KL of the
-    posterior after training to the prior; `vime/loss` = `vime/nll` + `vime/kl_prior` /
-    `kl_batches`. These are 0 before `min_replay` transitions. `vime/median`, the mean of the last
-    batches' median gains, which divides the gains of this batch; `vime/clipped`, the share of this
-    batch at `max_gain`. Both are 0 before the first training. `vime/replay`, transitions kept.
+    Scalars of `learn`: `vime/nll` is the negative log-likelihood of a minibatch, summed over rows
+    and entries of s', mean over the gradient steps. `vime/kl_prior` is KL(q ‖ prior) after the
+    training. `vime/loss` is `vime/nll` + `vime/kl_prior` / `kl_batches`. `vime/median` is the
+    divisor of the gains of this batch, the mean of the last batches' medians. `vime/clipped` is the
+    share of these gains at `max_gain`. `vime/replay` is the number of transitions stored. The first
+    three are 0 until `min_replay` transitions are stored, the next two before the first training.
     """
 
     mean: Tensor
@@ -126,15 +127,15 @@ class VIME(IntrinsicReward):
         self.flat, self.actions = Flat(), ActionVectors(action_space)
         width = math.prod(box.shape)
         self.sizes = [width + self.actions.size, *config.hidden, width]
-        # All weights in two rows: a gradient step is a few calls on long vectors.
+        # One row of all μ and one of all ρ: a gradient step is a few operations on long vectors.
         weights = sum((i + 1) * o for i, o in pairwise(self.sizes))
         mu = torch.randn(weights, generator=rng)
         rho = torch.full((weights,), rho_of(config.prior_sd))
         self.phi = nn.Parameter(torch.stack([mu, rho]))
         self.descent = Descent([self.phi], config.learning_rate, rng)
         self.replay = Pool(config.replay_size)
-        # Set by the last training: the normalisation of (s, a), and the ε of scoring. All rows
-        # share one ε, so that a bonus does not depend on the position of its row.
+        # Updated by each training: mean and scale normalise (s, a); noise is the ε of scoring, one
+        # for all rows, so that a bonus does not depend on the position of its row.
         self.register_buffer("mean", torch.zeros(self.sizes[0]))
         self.register_buffer("scale", torch.ones(self.sizes[0]))
         self.register_buffer("noise", self._draw(1)[0])
@@ -201,14 +202,14 @@ class VIME(IntrinsicReward):
         self.scale.copy_(std.masked_fill(constant, 1.0))
 
     def _normalised(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Inputs (s, a, 1), [n, in + 1], and targets s', [n, out], in the units of s."""
+        """Normalised inputs (s, a, 1), [n, in + 1], and s' normalised like s, [n, out]."""
         width = self.sizes[-1]
         x, y = rows.split([self.sizes[0], width], 1)
         x = pad((x - self.mean) / self.scale, (0, 1), value=1.0)
         return x, (y - self.mean[:width]) / self.scale[:width]
 
     def _gain(self, rows: Tensor) -> Tensor:
-        """Clipped information gain of each of [n, in + out] transitions, [n]."""
+        """The clipped information gains [n] of transitions [n, in + out]."""
         config = self.config
         phi = self.phi.detach().double()
         mu = matrices(phi[0], self.sizes)
@@ -216,7 +217,7 @@ class VIME(IntrinsicReward):
         noise = self.noise.double()[None].split(self.sizes[1:], 1)
 
         def gain(rows: Tensor) -> Tensor:
-            # x⁴ of any float32 observation is finite in float64.
+            # In float64, x⁴ is finite for any float32 observation.
             x, y = self._normalised(rows.double())
             _, layers = passes(mu, variance, noise, x, y, config.likelihood_sd**-2)
             return information_gain(layers, variance, config.step_size).clamp(max=config.max_gain)
@@ -229,7 +230,7 @@ class VIME(IntrinsicReward):
 
     @torch.no_grad()
     def _train(self) -> tuple[float, float]:
-        """Train on the replay; returns the mean negative log-likelihood and the final KL."""
+        """Train on the replay; return the mean negative log-likelihood and the final KL."""
         config, device = self.config, self.device
         rows = self.replay.draw(config.updates * config.minibatch, self.descent.generator)
         noise = self._draw(config.updates * config.samples).to(device)

@@ -19,15 +19,15 @@ from emi.intrinsic.contract import Finish, IntrinsicReward
 class WeightedSum(IntrinsicReward):
     """Σ η · bonus over named methods; itself a method, so that sums can be nested.
 
-    Wrap parts in `emi.NormalizeReward` to bring their bonuses to one scale: η then gives the weight
-    of a method, whatever the units of its bonus.
+    Wrap parts in `emi.NormalizeReward` to give their bonuses the same scale: η is then the weight
+    of a method, independent of the units of its bonus.
 
-    `score`, which `emi.score_and_learn` and the trainers use, scores and trains each part in its
-    own order. If the orders differ, no order of `reward` and `learn` is right for all parts, and
-    `learns_first` raises a UserError.
+    Trainers call `score` or `emi.score_and_learn`, which follow the `learns_first` of each part. If
+    the parts differ in it, the `learns_first` of the sum raises a UserError: no common order of
+    `reward` and `learn` is right.
 
-    Scalars of `learn`: those of the parts, where a name that occurs twice is prefixed by the name
-    of the part (`second/emi/loss_info`); and `sum/<part>_mean`, the mean of η · bonus of a part.
+    Scalars of `learn`: those of the parts, with the part's name as a prefix where several parts
+    have the same (`second/emi/loss_info`); and `sum/<part>_mean`, the mean of η · bonus of a part.
     """
 
     def __init__(self, methods: Mapping[str, tuple[IntrinsicReward, float]]) -> None:
@@ -42,12 +42,13 @@ class WeightedSum(IntrinsicReward):
 
     @property
     def learns_first(self) -> bool:  # type: ignore[override]
-        """The order of the parts; UserError if they differ."""
+        """The common `learns_first` of all parts; UserError if they differ."""
         orders = {part.learns_first for part in self._methods().values()}
         if len(orders) > 1:
             raise UserError(
-                "the parts of this WeightedSum are scored in different orders: use score or "
-                "emi.score_and_learn, and wrap its parts, not the sum, in NormalizeObservation"
+                "some parts of this WeightedSum learn before scoring and others after: call score "
+                "or emi.score_and_learn, and apply NormalizeObservation to each part instead of "
+                "the sum"
             )
         return orders.pop()
 
@@ -55,17 +56,15 @@ class WeightedSum(IntrinsicReward):
         return {name: cast(IntrinsicReward, part) for name, part in self.parts.items()}
 
     def reward(self, batch: Transitions) -> Tensor:
-        """The sum [n] with the parts as they are now."""
         parts = self._methods().items()
         return reduce(add, (self.etas[name] * part.reward(batch) for name, part in parts))
 
     def learn(self, batch: Transitions) -> dict[str, float]:
-        """Train every part."""
         _, finish = self.score(batch)
         return finish()
 
     def score(self, batch: Transitions) -> tuple[Tensor, Finish]:
-        """`score` of every part, each in its own order."""
+        """Score every part in the order given by its own `learns_first`."""
         scored = {name: part.score(batch) for name, part in self._methods().items()}
         shares = {name: self.etas[name] * bonus for name, (bonus, _) in scored.items()}
 

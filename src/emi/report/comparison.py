@@ -1,9 +1,9 @@
-"""Is method a better than method b on one task, and could these seeds have shown it?
+"""Statistical tests of two methods on one task, and the power of these tests.
 
-Welch's t-test is what Colas et al. (2018) advise for two methods and a handful of seeds whose
-spreads differ; Holm's correction keeps several comparisons honest; the power of the test says how
-large a difference must be before so few seeds can see it. Sparse tasks often give the same return
-in every seed (0), so groups without any spread have an answer everywhere.
+Welch's t-test is what Colas et al. (2018) recommend for two methods with few seeds and unequal
+variances. Holm's correction accounts for several comparisons. The power says how large a difference
+must be to be detected with so few seeds. On sparse tasks all seeds of a method often have the same
+return (0), so every function is also defined for groups without variance.
 """
 
 import math
@@ -22,52 +22,52 @@ from emi.report.statistics import (
 )
 
 ALPHA = 0.05
-NODES, WEIGHTS = np.polynomial.legendre.leggauss(256)  # of Gauss and Legendre, on [-1, 1]
+NODES, WEIGHTS = np.polynomial.legendre.leggauss(256)  # Gauss-Legendre quadrature on [-1, 1]
 
 
 @dataclass(frozen=True)
 class Welch:
-    """Welch's t-test of mean(a) − mean(b) for groups whose spreads may differ."""
+    """Welch's t-test of mean(a) − mean(b) for groups whose variances may differ."""
 
     difference: float
     interval: Interval  # 95 % interval of the difference
     t: float
-    degrees: float  # of freedom, after Welch and Satterthwaite
+    degrees: float  # degrees of freedom (Welch-Satterthwaite)
     p: float  # two-sided
 
     @property
     def p_greater(self) -> float:
-        """One-sided p: is mean(a) greater? The p-values printed in the paper are of this kind."""
+        """One-sided p-value of mean(a) > mean(b)."""
         return self.p / 2 if self.t > 0 else 1 - self.p / 2
 
 
 def welch(a: Array, b: Array) -> Welch:
     """Welch's test on the final returns of two methods, [seeds of a] and [seeds of b].
 
-    Without any spread in either group the means count as known: equal ones give t 0 and p 1,
-    different ones t ±∞ and p 0, both an interval of width 0 (and `degrees` of a pooled test).
+    If neither group has any variance the means count as known: equal means give t 0 and p 1,
+    different ones t ±∞ and p 0, both with an interval of width 0 and the degrees of a pooled test.
     """
-    error = _standard_error(a, b)
+    error, degrees = _standard_error(a, b)
     difference = _mean(a) - _mean(b)
-    if error.size == 0:
+    if error == 0:
         t = 0.0 if difference == 0 else math.copysign(math.inf, difference)
         p = 1.0 if difference == 0 else 0.0
-        return Welch(difference, Interval(difference, difference), t, error.degrees, p)
-    t = difference / error.size
-    half = error.size * float(stdtrit(error.degrees, 1 - ALPHA / 2))
+        return Welch(difference, Interval(difference, difference), t, degrees, p)
+    t = difference / error
+    half = error * float(stdtrit(degrees, 1 - ALPHA / 2))
     return Welch(
         difference=difference,
         interval=Interval(difference - half, difference + half),
         t=t,
-        degrees=error.degrees,
-        p=2 * float(stdtr(error.degrees, -abs(t))),
+        degrees=degrees,
+        p=2 * float(stdtr(degrees, -abs(t))),
     )
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
     """p-values of one family of comparisons, adjusted after Holm (1979), in the order given.
 
-    An adjusted value under 5 % keeps the chance of even one false claim in the family under 5 %.
+    Claims with adjusted p < 5 % contain a false one with a probability of at most 5 %.
 
     >>> holm([0.01, 0.04, 0.03])
     [0.03, 0.06, 0.06]
@@ -83,7 +83,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def probability_of_improvement(a: Array, b: Array) -> float:
-    """Chance that a run of a ends above a run of b; a tie counts half (Mann-Whitney's U / nm).
+    """Probability that a run of a ends above a run of b; ties count half (Mann-Whitney U / nm).
 
     >>> probability_of_improvement(np.array([1.0, 3.0]), np.array([0.0, 1.0]))
     0.875
@@ -94,9 +94,9 @@ def probability_of_improvement(a: Array, b: Array) -> float:
 def probability_of_improvement_interval(
     a: Array, b: Array, seed: int = 0, *, replicates: int = BOOTSTRAP_REPLICATES
 ) -> Interval:
-    """Percentile bootstrap of `probability_of_improvement`; runs are redrawn within each group.
+    """Percentile bootstrap of `probability_of_improvement`; runs are resampled in each group.
 
-    Where every run of a is above every run of b the interval is 1 to 1: redrawing cannot show what
+    If every run of a is above every run of b the interval is [1, 1]: resampling cannot show what
     more seeds might.
     """
     _require_two_seeds(a, b)
@@ -110,44 +110,44 @@ def probability_of_improvement_interval(
 
 
 def power(a: Array, b: Array, difference: float) -> float:
-    """Chance that Welch's test at 5 % sees a true `difference`, with the seeds and spreads of a, b.
+    """Probability that Welch's test at 5 % detects a true `difference`, for samples like a and b.
 
-    From the noncentral t distribution with Welch's degrees of freedom; it takes the sample spreads
-    for the true ones. Without any spread every difference is seen (1) except none at all (0).
+    Uses the noncentral t distribution with Welch's degrees of freedom, and the sample variances as
+    the true ones. Without variance every difference is detected (1) except 0 (0).
     """
-    error = _standard_error(a, b)
-    if error.size == 0:
+    error, degrees = _standard_error(a, b)
+    if error == 0:
         return float(difference != 0)
-    return _power(difference / error.size, error.degrees)
+    return _power(difference / error, degrees)
 
 
 def detectable_difference(a: Array, b: Array, power: float = 0.8) -> float:
-    """The true difference that Welch's test at 5 % sees with the chance `power`; 0 without spread.
+    """The true difference that Welch's test at 5 % detects with probability `power`.
 
-    A smaller one may well exist: these seeds would often miss it.
+    A smaller difference may exist; these seeds would often miss it. 0 without variance.
     """
     if not ALPHA < power < 1:
         raise ValueError(f"power lies between {ALPHA} and 1, got {power}")
-    error = _standard_error(a, b)
+    error, degrees = _standard_error(a, b)
     low, high = 0.0, 1.0
-    while _power(high, error.degrees) < power:
+    while _power(high, degrees) < power:
         low, high = high, 2 * high
-    for _ in range(50):  # halvings, to the last digits of a float
+    for _ in range(50):  # bisection, down to float precision
         middle = (low + high) / 2
-        low, high = (middle, high) if _power(middle, error.degrees) < power else (low, middle)
-    return error.size * high
+        low, high = (middle, high) if _power(middle, degrees) < power else (low, middle)
+    return error * high
 
 
 def _power(noncentrality: float, degrees: float) -> float:
-    """Chance that a noncentral t falls outside the 95 % of the central one.
+    """Probability that a noncentral t lies outside the central 95 % interval.
 
-    With the ratio w of measured to true spread given, t is a normal variable divided by w: so the
-    chance is integrated over w, whose square is χ² / degrees. (`scipy.stats.nct` gives NaN for many
-    a noncentrality over 40, which nearly constant returns reach easily.)
+    Given the ratio w of the sample to the true standard deviation, t is a normal variable divided
+    by w. So the probability is integrated over w, whose square is χ² / degrees. (`scipy.stats.nct`
+    returns NaN for many noncentralities above 40, which nearly constant returns reach.)
     """
     critical = stdtrit(degrees, 1 - ALPHA / 2)
     lowest, highest = np.sqrt(chdtri(degrees, [1 - 1e-15, 1e-15]) / degrees)
-    # In x = w^(1/4) the density is smooth at 0 too, so few nodes are exact.
+    # As a function of x = w^(1/4) the density is also smooth at 0: few nodes suffice.
     x = lowest**0.25 + (highest**0.25 - lowest**0.25) * (NODES + 1) / 2
     w = x**4
     log_density = (4 * degrees - 1) * np.log(x) - degrees * w**2 / 2  # up to a constant
@@ -156,23 +156,16 @@ def _power(noncentrality: float, degrees: float) -> float:
     return 1 - float(density @ missed / density.sum())
 
 
-@dataclass(frozen=True)
-class _StandardError:
-    """Of the difference of two means, with its degrees of freedom."""
-
-    size: float
-    degrees: float
-
-
-def _standard_error(a: Array, b: Array) -> _StandardError:
+def _standard_error(a: Array, b: Array) -> tuple[float, float]:
+    """Standard error of the difference of two means, and its degrees of freedom."""
     _require_two_seeds(a, b)
     of_a, of_b = _variance(a) / len(a), _variance(b) / len(b)
     total = of_a + of_b
     if total == 0:
-        return _StandardError(0.0, float(len(a) + len(b) - 2))
-    # Welch and Satterthwaite's formula, divided through by the total so that nothing underflows.
+        return 0.0, float(len(a) + len(b) - 2)
+    # Welch-Satterthwaite equation, divided by the total so that nothing underflows.
     degrees = 1 / ((of_a / total) ** 2 / (len(a) - 1) + (of_b / total) ** 2 / (len(b) - 1))
-    return _StandardError(math.sqrt(total), degrees)
+    return math.sqrt(total), degrees
 
 
 def _mean(values: Array) -> float:

@@ -1,7 +1,7 @@
-"""Pictures of what a run explored: its states in φ-space, and the error model over an episode.
+"""Figures of what a run explored: its states in φ-space, and the error model over an episode.
 
-Both are drawn from `embedding.safetensors`, which a complete run of emi or emi-d leaves behind: the
-paths of its first environments in its last batch.
+Both are drawn from the embedding sample that a complete run of emi or emi-d writes: the
+trajectories of its first environments in its last batch.
 """
 
 import zlib
@@ -11,33 +11,29 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure, SubFigure
-from matplotlib.patheffects import withStroke
 from safetensors import SafetensorError
 from safetensors.numpy import load
 
-from emi.report.curves import BLUE, GREY, ORANGE, save_figure
-from emi.report.load import Run, load_run, read_stored, stored
-from emi.reproduction.paper_values import TITLES
-
-SAMPLE = "embedding.safetensors"  # in a run directory; compressed in results/
+from emi.errors import UserError
+from emi.intrinsic.table import title_of
+from emi.report.curves import BLUE, GREY, HALO, ORANGE, new_figure, save_figure
+from emi.report.load import Run, read_file
 
 Array = npt.NDArray[Any]
 IntArray = npt.NDArray[np.int64]
-Sample = dict[str, Array]  # as the trainer's `embedding_sample` names them, a row per transition
+Sample = dict[str, Array]  # named as in the file, one row per transition
 
-FRAMES = (2, 3)  # rows and columns of frames beside a scatter of images
-PEAKS_APART = 50  # two peaks are at least the episode's length divided by this apart
-# The five transitions of highest ‖S‖; Okabe and Ito's colours, yellow darkened.
+FRAMES = (2, 3)  # rows and columns of frames next to a scatter of images
+PEAKS_APART = 50  # the distance of two peaks is at least the episode's length divided by this
+# The five transitions of highest ‖S‖; Okabe and Ito's palette, yellow darkened.
 PEAK_COLOURS = {"a": BLUE, "b": ORANGE, "c": "#009E73", "d": "#CC79A7", "e": "#B8860B"}
 MARK: dict[str, Any] = {"color": "white", "markeredgecolor": "black", "linestyle": "none"}
-HALO = [withStroke(linewidth=2.5, foreground="white")]
 
 
-class Episode(NamedTuple):
-    rows: IntArray  # [steps] of the sample, in the order of time
-    whole: bool  # its end is in the sample
+class SampledEpisode(NamedTuple):
+    rows: IntArray  # [steps] of the sample, in time order
+    whole: bool  # whether the sample contains its end
 
     def describe(self) -> str:
         steps = f"{len(self.rows):,} steps"
@@ -46,20 +42,18 @@ class Episode(NamedTuple):
         return f"one episode, {steps} up to the end of the sample"
 
 
-def draw_embedding(run_directory: Path, stem: Path, *, note: str = "") -> list[Path]:
-    """Writes `stem`.png and `stem`.svg: states in φ-space by time, and one episode as a path.
+def draw_embedding(run: Run, stem: Path, *, note: str = "") -> Path:
+    """Write `stem`.png: states in φ-space coloured by time, and one episode as a path.
 
-    Beside it, for images, numbered frames along the path; for vectors, the states by their bonus.
-    A `note` stands in the title.
+    The right half shows numbered frames along the path (images) or the states coloured by their
+    bonus (vectors). A `note` is added to the title.
     """
-    run, sample = read_sample(run_directory)
+    sample = read_sample(run)
     clock = sample["clock"]
     points, labels = plane(sample["phi"], clock)
     episode = choose_episode(path_rows(sample))
-    figure = Figure(figsize=(10, 4.6), layout="constrained")
-    FigureCanvasAgg(figure)
     what = f"{len(points):,} states of the last batch; the line is {episode.describe()}"
-    figure.suptitle(_title(run, what, note), fontsize=10)
+    figure = new_figure(10, 4.6, _title(run, what, note))
     left, right = figure.subfigures(1, 2, squeeze=False)[0]
     by_time = left.subplots()
     _draw_states(by_time, points, clock, "step of the episode", percentiles=(0, 100))
@@ -68,38 +62,34 @@ def draw_embedding(run_directory: Path, stem: Path, *, note: str = "") -> list[P
         shown = along(episode.rows, FRAMES[0] * FRAMES[1])
         by_time.plot(*points[shown].T, "o", **MARK, markersize=4)
         for number, row in enumerate(shown, 1):
-            # Each on a side of its own: points of a path can coincide.
+            # Labels point in different directions, since points of a path can coincide.
             angle = 2 * np.pi * number / len(shown)
-            _write_beside(by_time, points[row], str(number), "black", angle)
+            _write_next_to(by_time, points[row], str(number), "black", angle)
         _draw_strip(right, sample["frame"][shown], clock[shown])
     else:
         panels.append(right.subplots())
-        # A few bonuses can be many times the others.
+        # A few bonuses can be many times larger than the others.
         _draw_states(panels[1], points, sample["bonus"], "bonus", percentiles=(1, 99))
     _draw_path(by_time, points[episode.rows])
     for panel in panels:
-        panel.set_xlabel(labels[0])
-        panel.set_ylabel(labels[1])
-        if sample["phi"].shape[1] > 1:  # distances mean the same in both directions
+        panel.set(xlabel=labels[0], ylabel=labels[1])
+        if sample["phi"].shape[1] > 1:  # equal units on both axes
             panel.set_aspect("equal", adjustable="datalim")
-    stem.parent.mkdir(parents=True, exist_ok=True)
     return save_figure(figure, stem)
 
 
-def draw_error_model(run_directory: Path, stem: Path, *, note: str = "") -> list[Path]:
-    """Writes `stem`.png and `stem`.svg: ‖S(s, a)‖ over one episode, its five highest peaks marked.
+def draw_error_model(run: Run, stem: Path, *, note: str = "") -> Path:
+    """Write `stem`.png: ‖S(s, a)‖ over one episode, its five highest peaks marked.
 
-    For images, s above s' of each peak. A `note` stands in the title.
+    For images, the frames s and s' of each peak are shown below. A `note` is added to the title.
     """
-    run, sample = read_sample(run_directory)
+    sample = read_sample(run)
     episode = choose_episode(path_rows(sample))
     clock, bonus = (sample[name][episode.rows] for name in ("clock", "bonus"))
     norm = np.linalg.norm(sample["error"][episode.rows], axis=1)
-    marked = peaks(norm, len(PEAK_COLOURS), apart=max(2, len(norm) // PEAKS_APART))
-    figure = Figure(figsize=(8, 6.4 if "frame" in sample else 3.4), layout="constrained")
-    FigureCanvasAgg(figure)
-    what = f"the error model in {episode.describe()}"
-    figure.suptitle(_title(run, what, note), fontsize=10)
+    marked = peaks(norm)
+    title = _title(run, f"the error model in {episode.describe()}", note)
+    figure = new_figure(8, 6.4 if "frame" in sample else 3.4, title)
     above: Figure | SubFigure = figure
     if "frame" in sample:
         above, below = figure.subfigures(2, 1, squeeze=False, height_ratios=(1, 1.1))[:, 0]
@@ -109,84 +99,47 @@ def draw_error_model(run_directory: Path, stem: Path, *, note: str = "") -> list
     for (letter, colour), step in zip(PEAK_COLOURS.items(), marked, strict=False):
         label = f"{letter}: step {clock[step]:,}, bonus {bonus[step]:.3g}"
         panel.plot(clock[step], norm[step], "o", color=colour, markersize=5, label=label)
-        _write_beside(panel, (clock[step], norm[step]), letter, colour, np.pi / 2)
+        _write_next_to(panel, (clock[step], norm[step]), letter, colour, np.pi / 2)
     panel.margins(x=0.02, y=0.12)
-    panel.set_ylim(bottom=0)
-    panel.set_xlabel("step of the episode")
-    panel.set_ylabel("‖S(s, a)‖")
+    panel.set(ylim=(0, None), xlabel="step of the episode", ylabel="‖S(s, a)‖")
     panel.spines[["top", "right"]].set_visible(False)
     if len(marked):
         above.legend(loc="outside right center", frameon=False, fontsize=8)
-    stem.parent.mkdir(parents=True, exist_ok=True)
     return save_figure(figure, stem)
 
 
-def read_sample(run_directory: Path) -> tuple[Run, Sample]:
-    """The run and its `embedding.safetensors`; ValueError says why there is none."""
-    run, path = load_run(run_directory), stored(run_directory / SAMPLE)
-    if path is not None:
-        try:
-            sample = load(read_stored(path))
-        except (SafetensorError, OSError, EOFError, zlib.error) as error:
-            raise ValueError(f"{path} is damaged ({error}): train the run again") from None
-        # The first samples that were written do not say where an episode ended; what follows does,
-        # and how many episodes there were.
-        if "ended" not in sample:
-            sample["ended"] = _followed_by_a_start(sample) | _last_of_equally_long(run, sample)
-        return run, sample
-    if not run.method.startswith("emi"):
-        raise ValueError(
-            f"{run_directory} is a run of {run.method}, which has no embedding: "
-            "give a run of emi or emi-d"
-        )
-    if not run.finished:
-        raise ValueError(
-            f"{run_directory} has not reached its {run.steps} steps, when the embedding is "
-            f"written: finish it with 'emi resume {run_directory}'"
-        )
-    raise ValueError(
-        f"{run_directory} has no embedding.safetensors: give the directory that 'emi train' wrote"
-    )
+def read_sample(run: Run) -> Sample:
+    """The embedding sample of a run; UserError if it has none or it is damaged."""
+    if run.embedding is None:
+        raise UserError(f"{run.path} has no embedding: complete runs of emi and emi-d have one")
+    try:
+        return load(read_file(run.embedding))
+    except (SafetensorError, OSError, EOFError, zlib.error) as error:
+        raise UserError(f"{run.embedding} is damaged ({error}): train the run again") from None
 
 
-def _followed_by_a_start(sample: Sample) -> npt.NDArray[np.bool_]:
-    """[n]: whether the environment's next row is the first of an episode."""
-    ended = np.zeros(len(sample["env"]), np.bool_)
-    for number in np.unique(sample["env"]):
-        rows = np.flatnonzero(sample["env"] == number)
-        ended[rows[:-1]] = sample["clock"][rows[1:]] == 0
-    return ended
-
-
-def _last_of_equally_long(run: Run, sample: Sample) -> npt.NDArray[np.bool_]:
-    """[n]: whether it ends an episode, if episodes as long as the longest fill the iteration."""
-    longest = sample["clock"].max() + 1
-    steps = longest * run.metrics["episodes"][-1] if "episodes" in run.metrics else 0
-    ended = sample["clock"] == longest - 1
-    return np.asarray(ended & (steps == run.config["steps_per_iteration"]))
-
-
-def path_rows(sample: Sample) -> list[Episode]:
-    """The episodes of a sample, environment by environment, each in the order of time."""
+def path_rows(sample: Sample) -> list[SampledEpisode]:
+    """The episodes of a sample, by environment, each in time order."""
     env, ended = sample["env"], sample["ended"]
     episodes = []
     for number in np.unique(env):
         rows = np.flatnonzero(env == number)
         parts = np.split(rows, np.flatnonzero(ended[rows]) + 1)
-        episodes += [Episode(part, bool(ended[part[-1]])) for part in parts if len(part)]
+        episodes += [SampledEpisode(part, bool(ended[part[-1]])) for part in parts if len(part)]
     return episodes
 
 
-def choose_episode(episodes: list[Episode]) -> Episode:
-    """The longest of those known to be whole, or of all if none is; the first of equals."""
+def choose_episode(episodes: list[SampledEpisode]) -> SampledEpisode:
+    """The longest of the whole episodes, or of all if none is whole; the first of equals."""
     return max(episodes, key=lambda episode: (episode.whole, len(episode.rows)))
 
 
-def peaks(norm: Array, count: int, apart: int) -> IntArray:
-    """At most `count` places of the highest local maxima, `apart` or more from one another.
+def peaks(norm: Array, count: int = len(PEAK_COLOURS), apart: int | None = None) -> IntArray:
+    """The indices of the highest local maxima, at least `apart` from each other.
 
-    [steps] to [≤ count] in the order of time. The ends can be maxima; what is constant has none.
+    [steps] to [≤ count], in time order. The ends can be maxima; a constant has none.
     """
+    apart = max(2, len(norm) // PEAKS_APART) if apart is None else apart
     before, after = np.r_[-np.inf, norm[:-1]], np.r_[norm[1:], -np.inf]
     summits = np.flatnonzero((norm > before) & (norm >= after) & (norm > norm.min()))
     chosen: list[int] = []
@@ -197,14 +150,14 @@ def peaks(norm: Array, count: int, apart: int) -> IntArray:
 
 
 def along(rows: IntArray, count: int) -> IntArray:
-    """`count` of the rows at equal times, with the first and the last; all if there are fewer."""
+    """`count` evenly spaced rows including the first and the last; all if there are fewer."""
     return rows[np.linspace(0, len(rows) - 1, min(count, len(rows))).round().astype(int)]
 
 
 def plane(phi: Array, clock: IntArray) -> tuple[Array, tuple[str, str]]:
     """[n, d], [n] to points [n, 2] and the names of the axes.
 
-    φ itself if d is 2; against the time if 1; else its first two principal components.
+    φ itself if d is 2, φ over time if d is 1, otherwise its first two principal components.
     """
     d = phi.shape[1]
     if d == 1:
@@ -214,7 +167,7 @@ def plane(phi: Array, clock: IntArray) -> tuple[Array, tuple[str, str]]:
     centred = phi - phi.mean(0)
     _, lengths, directions = np.linalg.svd(centred, full_matrices=False)
     share = lengths**2 / max(np.sum(lengths**2), np.finfo(float).tiny)
-    # A component has no sign of its own: let its largest entry be positive.
+    # The sign of a component is arbitrary: make its largest entry positive.
     largest = np.abs(directions[:2]).argmax(1)
     signs = np.sign(directions[[0, 1], largest])
     names = [f"principal component {k + 1} of {d}, {share[k]:.0%} of the variance" for k in (0, 1)]
@@ -222,20 +175,17 @@ def plane(phi: Array, clock: IntArray) -> tuple[Array, tuple[str, str]]:
 
 
 def _title(run: Run, what: str, note: str) -> str:
-    method = TITLES.get(run.method, run.method)
-    steps = f"{run.metrics['steps'][-1]:,.0f} steps"
-    lines = [f"{run.env}, {method}, seed {run.seed}, {steps}", what, note]
-    return "\n".join(line for line in lines if line)
+    first = f"{run.env}, {title_of(run.method)}, seed {run.seed}, {run.reached:,.0f} steps"
+    return "\n".join(filter(None, (first, what, note)))
 
 
 def _draw_states(
     panel: Axes, points: Array, value: Array, meaning: str, *, percentiles: tuple[int, int]
 ) -> None:
-    """The points, coloured by `value` between these of its percentiles."""
+    """The points, coloured by `value`; the colours range between two of its percentiles."""
     low, high = np.percentile(value, percentiles)
     x, y = points.T
-    # As an image inside the svg: thousands of circles make it large and slow.
-    dots = panel.scatter(x, y, c=value, vmin=low, vmax=high, s=5, linewidths=0, rasterized=True)
+    dots = panel.scatter(x, y, c=value, vmin=low, vmax=high, s=5, linewidths=0)
     beyond = "neither" if percentiles == (0, 100) else "both"
     panel.figure.colorbar(dots, ax=panel, extend=beyond, shrink=0.9).set_label(meaning)
     panel.tick_params(labelsize=7)
@@ -245,11 +195,11 @@ def _draw_path(panel: Axes, points: Array) -> None:
     panel.plot(*points.T, color="black", linewidth=0.5, alpha=0.6)
     for name, marker, end in (("start", "o", points[0]), ("end", "s", points[-1])):
         panel.plot(*end, marker, **MARK, label=name)
-    # Above the panel: to look for the best place among thousands of states takes seconds.
+    # Placed above the panel: searching a free place among thousands of states takes seconds.
     panel.legend(frameon=False, fontsize=8, loc="lower right", bbox_to_anchor=(1, 1), ncols=2)
 
 
-def _write_beside(panel: Axes, point: Any, text: str, colour: str, angle: float) -> None:
+def _write_next_to(panel: Axes, point: Any, text: str, colour: str, angle: float) -> None:
     """Text next to a point, in the direction of `angle` from it."""
     panel.annotate(
         text,
@@ -265,7 +215,7 @@ def _write_beside(panel: Axes, point: Any, text: str, colour: str, angle: float)
 
 
 def _draw_strip(figure: SubFigure, frames: Array, clock: IntArray) -> None:
-    """Numbered frames [≤ 6, C, H, W], from the start of the path to its end."""
+    """Numbered frames [≤ 6, C, H, W] from the start of the path to its end."""
     panels = figure.subplots(*FRAMES)
     for panel in panels.flat:
         panel.set_axis_off()
@@ -275,7 +225,7 @@ def _draw_strip(figure: SubFigure, frames: Array, clock: IntArray) -> None:
 
 
 def _draw_pairs(figure: SubFigure, sample: Sample, rows: IntArray) -> None:
-    """s above s' of each of the rows, framed in the colour of its letter."""
+    """s above s' for each of the rows, framed in the colour of its letter."""
     panels = figure.subplots(2, len(PEAK_COLOURS))
     for panel in panels.flat:
         panel.set_axis_off()
@@ -290,11 +240,10 @@ def _draw_pairs(figure: SubFigure, sample: Sample, rows: IntArray) -> None:
 
 
 def _show(panel: Axes, frame: Array, colour: str) -> None:
-    """A frame [C, H, W], grey or in colours, inside a border."""
-    picture = frame.transpose(1, 2, 0)
+    """A frame [C, H, W], grey or in colour, with a border."""
     panel.set_axis_on()
-    panel.imshow(picture, cmap="gray", vmin=0, vmax=255, interpolation="nearest")
-    panel.set_xticks([])
-    panel.set_yticks([])
+    pixels = frame.transpose(1, 2, 0)
+    panel.imshow(pixels, cmap="gray", vmin=0, vmax=255, interpolation="nearest")
+    panel.set(xticks=[], yticks=[])
     for spine in panel.spines.values():
         spine.set(color=colour, linewidth=2)

@@ -1,8 +1,8 @@
-"""How soon does a run see its first reward? Runs that never did stay in the count.
+"""How many steps does a method need to meet its first reward?
 
-A run that ended without a reward says that its first reward lies later than its end (it is
-censored). Leaving it out would flatter the method that fails most; Kaplan and Meier's estimate
-(1958) uses it for as long as it lasted.
+A run that ended without a reward only tells that its first reward lies beyond its end: it is
+censored. Leaving such runs out would favour the method that fails most often; the estimator of
+Kaplan and Meier (1958) uses each run for as long as it lasted.
 """
 
 from collections.abc import Sequence
@@ -15,24 +15,17 @@ from emi.report.statistics import Array
 
 
 class FirstReward(NamedTuple):
-    """Steps until a run was first rewarded; where it never was, the steps it reached."""
+    """Steps until a run met its first reward, or its length if it met none."""
 
     steps: float
     seen: bool
 
 
-class RewardCurve(NamedTuple):
-    """Share of runs that have seen a reward by each of `steps`, both [time]; a step function."""
-
-    steps: Array
-    share: Array
-
-
 def first_reward(run_steps: Array, returns: Array) -> FirstReward:
-    """The first iteration whose return is above 0; both [iterations], `returns` best `return_max`.
+    """The first iteration with a return above 0; both [iterations], `returns` is `return_max`.
 
     A run reports once per iteration, so `steps` is exact to one iteration. An iteration in which no
-    episode ended (NaN) has seen no reward.
+    episode ended (NaN) has no reward.
     """
     if len(run_steps) == 0 or len(run_steps) != len(returns):
         raise ValueError(
@@ -45,31 +38,31 @@ def first_reward(run_steps: Array, returns: Array) -> FirstReward:
     return FirstReward(float(run_steps[rewarded[0]]), seen=True)
 
 
-def share_with_reward(first: Sequence[FirstReward]) -> RewardCurve:
-    """Kaplan and Meier's estimate of the share of runs that have seen a reward.
+def share_with_reward(first: Sequence[FirstReward]) -> tuple[Array, Array]:
+    """Kaplan-Meier estimate: steps [time] and the share of runs that have met a reward by then.
 
-    The curve starts at step 0 and has a point wherever a run saw its first reward or ended; between
-    points it stays level (`where="post"` when drawn).
+    The curve starts at step 0 and has a point wherever a run met its first reward or ended. It is
+    constant between points (draw it with `where="post"`).
     """
     steps, without = _share_without(first)
-    return RewardCurve(np.array(steps), np.array([float(1 - share) for share in without]))
+    return np.array(steps), np.array([float(1 - share) for share in without])
 
 
 def median_first_reward(first: Sequence[FirstReward]) -> float:
-    """Steps by which half of the runs have seen a reward; inf where fewer than half have."""
+    """Steps by which half of the runs have met a reward; inf if fewer than half have."""
     steps, without = _share_without(first)
     half = (step for step, share in zip(steps, without, strict=True) if share <= Fraction(1, 2))
     return next(half, float("inf"))
 
 
 def _share_without(first: Sequence[FirstReward]) -> tuple[list[float], list[Fraction]]:
-    """Steps and the share still without a reward; as fractions, so that a half is a half."""
+    """Steps and the share of runs still without a reward; fractions make one half exact."""
     if not first:
         raise ValueError("a share of runs needs at least one run")
     steps = sorted({0.0, *(run.steps for run in first)})
     shares, share = [], Fraction(1)
     for step in steps:
-        # A run that ended at this very step was still there to be rewarded at it.
+        # A run that ended at this very step was still at risk at it.
         at_risk = sum(run.steps >= step for run in first)
         rewarded = sum(run.seen and run.steps == step for run in first)
         share *= 1 - Fraction(rewarded, at_risk)

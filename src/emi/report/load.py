@@ -1,43 +1,46 @@
-"""Runs as files: read a run directory or a committed result, and commit a finished run.
+"""One model of a run, whether it lies in a run directory or in a packed experiment.
 
-A run directory holds `config.json`, `provenance.json` and `metrics.csv`. A committed run holds the
-same three, the last one compressed, at `results/<experiment>/<env>/<method>/seed<seed>/`, and has a
-row in `results/MANIFEST.csv`; where a figure needs it, its embedding too, compressed.
+A run directory holds `config.json`, `provenance.json` and `metrics.csv`; complete runs of emi and
+emi-d also `embedding.safetensors`. For packed experiments see `packed`.
 """
 
 import csv
 import gzip
-import io
 import json
 import math
-import shlex
-import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from emi.durable_file import write_durably
+from emi.errors import UserError
+from emi.intrinsic.table import order_of
+from emi.report import packed
+from emi.report.first_reward import FirstReward, first_reward
+from emi.report.privacy import clean, private_words
+from emi.report.statistics import Array
 
-# Options that runs of one experiment may differ in: they change time and memory, not the method.
+# These change time and memory, not the method: seeds of one group may differ in them.
 NOT_SETTINGS = frozenset({"seed", "threads", "device", "trpo.slices"})
-MANIFEST_COLUMNS = ("run", "commit", "command", "seed", "machine", "minutes")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Run:
-    """One run as its files tell it; every column of `metrics` is float64 [iterations]."""
+    """One run as its files describe it; every column of `metrics` is float64 [iterations]."""
 
     env: str
     method: str
     seed: int
-    steps: int  # asked for in the config, not necessarily reached
+    steps: int  # environment steps that the config asks for; an unfinished run has taken fewer
+    path: Path  # its directory, or the path of a packed run
+    shown: Path  # `path` below the folder that the user named
     config: dict[str, Any]
     provenance: dict[str, Any]
-    metrics: dict[str, npt.NDArray[np.float64]]
+    metrics: dict[str, Array]
+    embedding: Path | None  # the file of its embedding sample
 
     @property
     def finished(self) -> bool:
@@ -45,16 +48,35 @@ class Run:
         return len(self.metrics["iteration"]) >= iterations
 
     @property
-    def settings(self) -> dict[str, Any]:
-        """The config with dotted keys, without the options that tell no experiments apart."""
-        return {key: value for key, value in dotted(self.config) if key not in NOT_SETTINGS}
+    def reached(self) -> float:
+        """Environment steps taken so far."""
+        steps = self.metrics["steps"]
+        return float(steps[-1]) if len(steps) else 0.0
+
+    @cached_property
+    def flat_config(self) -> dict[str, Any]:
+        """The config with dotted keys."""
+        return dict(dotted(self.config))
 
     @property
-    def changed(self) -> list[str]:
-        """The settings that `--set` changed from those of the preset when it was started."""
-        starts = self.provenance.get("starts") or [{}]
-        typed = _keys_after_set(str(starts[0].get("command") or ""))
-        return [key for key in typed if key not in NOT_SETTINGS]
+    def settings(self) -> dict[str, Any]:
+        """The dotted settings that seeds of one group have in common."""
+        return {key: value for key, value in self.flat_config.items() if key not in NOT_SETTINGS}
+
+    @property
+    def changed(self) -> list[str] | None:
+        """Settings of the method that differ from its preset; None if the run does not say.
+
+        A longer or shorter run of the preset is still a run of the preset.
+        """
+        keys = self.provenance.get("changed")
+        ignored = NOT_SETTINGS | {"steps"}
+        return None if keys is None else [key for key in keys if key not in ignored]
+
+    @property
+    def has_return(self) -> bool:
+        """Whether any episode has ended."""
+        return not np.isnan(self.metrics["return_mean"]).all()
 
     def final_return(self, iterations: int = 1) -> float:
         """Mean of `return_mean` over the last iterations in which an episode ended, or NaN."""
@@ -62,19 +84,38 @@ class Run:
         known = returns[~np.isnan(returns)]
         return float(known[-iterations:].mean()) if len(known) else math.nan
 
+    @property
+    def first_reward(self) -> FirstReward | None:
+        """When the run first met a reward; None before its first iteration."""
+        if self.reached == 0:
+            return None
+        best = self.metrics.get("return_max", self.metrics["return_mean"])
+        return first_reward(self.metrics["steps"], best)
 
-def _keys_after_set(command: str) -> list[str]:
-    try:
-        words = shlex.split(command)
-    except ValueError:  # a quote without its partner
-        words = command.split()
-    keys, option = [], ""
-    for word in words:
-        if word.startswith("--"):
-            option, _, word = word.partition("=")  # --set=eta=0.5
-        if option == "--set" and word:
-            keys.append(word.partition("=")[0])
-    return keys
+    @cached_property
+    def place(self) -> str:
+        """Where the run lies, as readers of a report see it: without private names."""
+        # Each part is cleaned by itself: none of them is an absolute path.
+        return "/".join(clean(part, self.private) for part in self.shown.parts)
+
+    @cached_property
+    def private(self) -> frozenset[str]:
+        """Names of people and hosts that its files or its path mention."""
+        return private_words(self.provenance, self.config, str(self.path.resolve()))
+
+    def same_metrics(self, other: "Run") -> bool:
+        return self.metrics.keys() == other.metrics.keys() and all(
+            np.array_equal(column, other.metrics[name], equal_nan=True)
+            for name, column in self.metrics.items()
+        )
+
+
+def final_returns(runs: Iterable[Run], iterations: int = 1) -> Array:
+    """The final returns of those runs that have one, [≤ runs].
+
+    A run without a finished episode has no return. It is left out here, and so everywhere.
+    """
+    return np.array([run.final_return(iterations) for run in runs if run.has_return])
 
 
 def dotted(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -86,158 +127,111 @@ def dotted(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, A
             yield f"{prefix}{key}", value
 
 
-def load_run(directory: Path) -> Run:
-    """Reads a run directory or a committed run."""
-    if not (directory / "config.json").exists():
-        raise ValueError(f"{directory} holds no run: there is no config.json in it")
+def load_run(path: Path, shown: Path | None = None) -> Run:
+    """Read the run at `path`: a run directory, or a run of a packed experiment.
+
+    `shown` is the path below the folder that the user named. UserError if there is no run or it is
+    damaged.
+    """
+    record = packed.record_of(path)
+    if record is None and not (path / "config.json").exists():
+        raise UserError(f"{path} holds no run: there is no config.json in it")
     try:
-        config = _read_json(directory / "config.json")
+        config, provenance = record or [
+            json.loads((path / name).read_bytes()) for name in ("config.json", "provenance.json")
+        ]
         run = Run(
             env=config["env"],
             method=config["method"],
             seed=config["seed"],
             steps=config["steps"],
+            path=path,
+            shown=shown or path,
             config=config,
-            provenance=_read_json(directory / "provenance.json"),
-            metrics=_parse_metrics(_read_metrics(directory).decode()),
+            provenance=provenance,
+            metrics=_read_metrics(metrics_of(path) or path / "metrics.csv"),
+            embedding=embedding_of(path),
         )
-        _ = run.finished  # reads what a config of ours always has
-    except (OSError, EOFError, KeyError, TypeError, ValueError, zlib.error) as error:
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
-        raise ValueError(
-            f"{directory} cannot be read as a run ({reason}): repair it or leave it out"
+        _ = run.finished, run.has_return, run.changed  # need what every run has
+    except packed.UNREADABLE as error:
+        raise UserError(
+            f"{path} cannot be read as a run ({packed.reason(error)}): repair it or leave it out"
         ) from None
     return run
 
 
-def same_metrics(a: Run, b: Run) -> bool:
-    return a.metrics.keys() == b.metrics.keys() and all(
-        np.array_equal(a.metrics[name], b.metrics[name], equal_nan=True) for name in a.metrics
-    )
-
-
-def load_runs(root: Path) -> list[Run]:
-    """All runs below `root`, ordered by environment, method and seed."""
-    directories = sorted({path.parent for path in root.rglob("metrics.csv*")})
-    if not directories:
-        raise ValueError(f"no runs below {root}: give a folder that holds metrics.csv files")
-    runs = [load_run(directory) for directory in directories]
-    return sorted(runs, key=lambda run: (run.env, run.method, run.seed))
-
-
-def collect(run_directories: Iterable[Path], experiment: Path) -> list[Path]:
-    """Copies finished runs into `experiment`, a folder of results/, each with its manifest row.
-
-    The same run gives the same bytes, so collecting twice changes nothing. All runs are read before
-    the first is written: one that is unfinished stops the whole call with nothing changed.
-    """
-    runs = [(directory, load_run(directory)) for directory in run_directories]
-    for directory, run in runs:
-        if not run.finished:
-            raise ValueError(
-                f"{directory} has not reached its {run.steps} steps: "
-                f"finish it with 'emi resume {directory}'"
-            )
-
-    rows, targets = [], []
-    for directory, run in runs:
-        env = run.env.replace(":", "-").replace("/", "-")  # `gym:Ant-v5` is no folder name
-        target = experiment / env / run.method / f"seed{run.seed}"
-        target.mkdir(parents=True, exist_ok=True)
-        for name in ("config.json", "provenance.json"):
-            write_durably(target / name, (directory / name).read_bytes())
-        _forget_another_run(target, _read_metrics(directory))
-        write_compressed(target / "metrics.csv", _read_metrics(directory))
-        key = target.relative_to(experiment.parent).as_posix()
-        seconds = float(run.metrics["seconds"][-1])
-        rows.append(manifest_row(key, run.provenance["starts"], str(run.seed), seconds))
-        targets.append(target)
-    add_to_manifest(experiment.parent, rows)
-    return targets
-
-
-def _forget_another_run(target: Path, metrics: bytes) -> None:
-    """Removes the embedding of a run that is about to be replaced by one with other metrics."""
-    if stored(target / "metrics.csv") is not None and _read_metrics(target) != metrics:
-        for path in target.glob("embedding.safetensors*"):
-            path.unlink()
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads(path.read_text())
-    return content
-
-
-def stored(path: Path) -> Path | None:
-    """The file as it stands: plain, as a run writes it, or with .gz, as results/ keeps it."""
-    compressed = path.with_name(f"{path.name}.gz")
-    return next((each for each in (path, compressed) if each.exists()), None)
-
-
-def read_stored(path: Path) -> bytes:
-    """The content of a file that `stored` has found."""
-    content = path.read_bytes()
-    return gzip.decompress(content) if path.suffix == ".gz" else content
-
-
-def write_compressed(path: Path, content: bytes) -> Path:
-    """Writes `path`.gz; the same content gives the same bytes: no time stamp, no file name."""
-    target = path.with_name(f"{path.name}.gz")
-    write_durably(target, gzip.compress(content, mtime=0))
-    return target
-
-
-def _read_metrics(directory: Path) -> bytes:
-    path = directory / "metrics.csv"
-    return read_stored(stored(path) or path)
-
-
-def _parse_metrics(text: str) -> dict[str, npt.NDArray[np.float64]]:
-    # What follows the last line break is a row that a live run is still writing.
-    header, *rows = csv.reader(text.rpartition("\n")[0].splitlines())
+def _read_metrics(file: Path) -> dict[str, Array]:
+    # What follows the last line break is a row that a running process is still writing.
+    header, *rows = csv.reader(read_file(file).decode().rpartition("\n")[0].splitlines())
     table = np.array(rows, dtype=np.float64).reshape(len(rows), len(header))
     return dict(zip(header, table.T, strict=True))
 
 
-def manifest_row(
-    key: str, starts: Sequence[Mapping[str, Any]], seed: str, seconds: float
-) -> dict[str, str]:
-    """What was stopped and resumed has several starts: the first command, every commit."""
-    machine = starts[0]["machine"]
-    return {
-        "run": key,
-        "commit": " ".join(commits_of({"starts": starts})),
-        "command": starts[0]["command"],
-        "seed": seed,
-        "machine": f"{machine['cpu']}, {machine['cores']} cores",
-        "minutes": f"{seconds / 60:.1f}",
-    }
+def read_file(file: Path) -> bytes:
+    """The content of a file; of one that ends in .gz, decompressed."""
+    content = file.read_bytes()
+    return gzip.decompress(content) if file.suffix == ".gz" else content
 
 
-def add_to_manifest(results: Path, rows: Iterable[dict[str, str]]) -> None:
-    """Adds rows to MANIFEST.csv, each in its place; one of the same run is replaced."""
-    path = results / "MANIFEST.csv"
-    known = _read_manifest(path) | {row["run"]: row for row in rows}
-    text = io.StringIO()
-    writer = csv.DictWriter(text, MANIFEST_COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(known[key] for key in sorted(known))
-    write_durably(path, text.getvalue().encode())
+def has_begun(path: Path) -> bool:
+    """Whether there is a run at `path` with metrics, which it has after its first iteration."""
+    if metrics_of(path) is None:
+        return False
+    return (path / "config.json").exists() or packed.record_of(path) is not None
 
 
-def commits_of(provenance: Mapping[str, Any]) -> list[str]:
-    """The commits that a run was started or resumed at, each once."""
-    starts = provenance["starts"]
-    return list(
-        dict.fromkeys(
-            (start["commit"] or "unknown") + ("+modified" if start["modified"] else "")
-            for start in starts
-        )
+def metrics_of(path: Path) -> Path | None:
+    """The metrics file of the run at `path`, if it has one."""
+    files = (path / "metrics.csv", packed.metrics_file(path))
+    return next((file for file in files if file.exists()), None)
+
+
+def embedding_of(path: Path) -> Path | None:
+    """The embedding sample of the run at `path`, if it has one."""
+    files = (path / "embedding.safetensors", packed.embedding_file(path))
+    return next((file for file in files if file.exists()), None)
+
+
+def find_runs(roots: Sequence[Path]) -> list[Run]:
+    """All runs in and below these folders, each once, by environment, method, seed and place."""
+    found: dict[Path, Run] = {}
+    roots = list({root.resolve(): root for root in roots}.values())
+    for root, shown in zip(roots, _shown_roots(roots), strict=True):
+        paths = sorted(_paths_below(root))
+        if not paths and not root.exists():
+            raise UserError(f"there is no {root}: give the folder of a run, a sweep or results")
+        if not paths:
+            raise UserError(f"no runs in {root}: give a folder that holds metrics.csv files")
+        for path in paths:
+            if path.resolve() not in found:
+                found[path.resolve()] = load_run(path, shown / path.relative_to(root))
+    return sorted(
+        found.values(), key=lambda run: (run.env, order_of(run.method), run.seed, run.place)
     )
 
 
-def _read_manifest(path: Path) -> dict[str, dict[str, str]]:
-    if not path.exists():
-        return {}
-    with path.open(newline="") as file:
-        return {row["run"]: row for row in csv.DictReader(file)}
+def _paths_below(root: Path) -> set[Path]:
+    """The paths of all runs in and below `root`, which may lie inside a packed experiment."""
+    paths = {file.parent for file in root.rglob("metrics.csv")}
+    above = [folder / packed.RUNS for folder in list(root.parents)[: packed.DEPTH]]
+    for file in (*root.rglob(packed.RUNS), *(file for file in above if file.is_file())):
+        records = (file.parent / key for key in packed.read_records(file.parent))
+        paths |= {path for path in records if path.is_relative_to(root)}
+    return paths
+
+
+def _shown_roots(roots: Sequence[Path]) -> list[Path]:
+    """The folders as readers see them: without where they lie on this machine."""
+    names = [
+        root.resolve().name if root.is_absolute() or ".." in root.parts else root.as_posix()
+        for root in roots
+    ]
+    return [Path(name) for name in numbered(names, "folder")]
+
+
+def numbered(names: Sequence[str | None], default: str) -> list[str]:
+    """The names, with a number where there is no name or where several are equal."""
+    return [
+        name if name is not None and names.count(name) == 1 else f"{name or default} {number}"
+        for number, name in enumerate(names, 1)
+    ]

@@ -1,6 +1,6 @@
 """Statistics for a handful of seeds: mean, interquartile mean, and intervals around them.
 
-Returns of sparse tasks are bimodal (found or not), so the solve rate stands beside the mean.
+Returns of sparse tasks are bimodal (reward found or not), so tables also show the solve rate.
 """
 
 import math
@@ -32,7 +32,7 @@ class Band(NamedTuple):
 
 
 def interquartile_mean(values: Array) -> float:
-    """Mean of the middle half of `values` [n]: the floor(n/4) lowest and highest are left out.
+    """Mean of the middle half of `values` [n], without the floor(n/4) lowest and highest.
 
     >>> interquartile_mean(np.array([0.0, 200.0, 220.0, 240.0, 1000.0]))
     220.0
@@ -44,7 +44,7 @@ def interquartile_mean(values: Array) -> float:
 def bootstrap_band(curves: Array, seed: int = 0) -> Band:
     """Percentile bootstrap of the mean over the first axis of `curves` [runs, time].
 
-    Whole runs are drawn, not points: the points of one run depend on one another.
+    Whole runs are resampled, not points: the points of one run are correlated.
     """
     runs = len(curves)
     draws = np.random.default_rng(seed).multinomial(
@@ -70,9 +70,9 @@ def stratified_bootstrap(
 ) -> Interval:
     """Percentile bootstrap of a statistic of runs on several tasks, one stratum [n_task] each.
 
-    Runs are redrawn within their task, so every replicate holds each task as often as the data do;
-    `statistic` sees the runs of all tasks together, [sum of n_task]. Scores must be comparable
-    across tasks (normalised) before they come here. Runs that are all alike give a width of 0.
+    Runs are resampled within their task, so every replicate has as many runs of each task as the
+    data. `statistic` is given the runs of all tasks together, [sum of n_task]. Scores must be
+    normalised beforehand, to be comparable across tasks. Equal runs give an interval of width 0.
 
     >>> stratified_bootstrap([np.array([1.0, 1.0]), np.array([3.0])], interquartile_mean)
     Interval(low=1.6666666666666667, high=1.6666666666666667)
@@ -101,7 +101,7 @@ def performance_profile(values: Array, thresholds: Array) -> Array:
 
 
 def performance_profile_band(values: Array, thresholds: Array, seed: int = 0) -> Band:
-    """95 % band of the performance profile at each of `thresholds` [k], by redrawing runs."""
+    """95 % bootstrap band of the performance profile at each of `thresholds` [k]."""
     return bootstrap_band(_above(values, thresholds), seed)
 
 
@@ -114,7 +114,7 @@ def _above(values: Array, thresholds: Array) -> Array:
 
 
 def require_finite(values: Array) -> None:
-    """Refuses NaN and infinite returns: silently ranked, NaN would count as the worst."""
+    """Raise ValueError for NaN and infinite returns: sorted silently, NaN would rank last."""
     if not np.isfinite(values).all():
         raise ValueError(
             "a run's return is not a finite number: leave out runs without a finished episode"
@@ -122,7 +122,7 @@ def require_finite(values: Array) -> None:
 
 
 def wilson_interval(successes: int, trials: int) -> Interval:
-    """Wilson's score interval of a rate; unlike mean ± error it is sound at 0 and at 1."""
+    """Wilson's score interval of a rate, which is also valid at rates of 0 and 1."""
     if not 0 <= successes <= trials or trials == 0:
         raise ValueError(
             f"a rate needs at least one trial and as many successes or fewer, "
@@ -132,15 +132,15 @@ def wilson_interval(successes: int, trials: int) -> Interval:
     centre = (rate + z2 / (2 * trials)) / (1 + z2 / trials)
     spread = math.sqrt(rate * (1 - rate) / trials + z2 / (4 * trials**2))
     half = Z_95 / (1 + z2 / trials) * spread
-    # Rounding alone could leave 0 of n outside its own interval.
+    # Rounding could exclude the rate itself from the interval.
     return Interval(max(0.0, min(rate, centre - half)), min(1.0, max(rate, centre + half)))
 
 
 def on_common_steps(steps: list[Array], values: list[Array]) -> tuple[Array, Array]:
     """Curves of several runs on one grid of steps: steps [time], values [runs, time].
 
-    The grid holds every step count that some run reported and all runs reached; between its own
-    points a run is interpolated linearly. Points that are NaN (no episode ended) are left out.
+    The grid holds every step count that some run reported and all runs reached. Runs are
+    interpolated linearly between their own points; NaN points (no episode ended) are left out.
     """
     known = [(s[~np.isnan(v)], v[~np.isnan(v)]) for s, v in zip(steps, values, strict=True)]
     if any(s.size == 0 for s, _ in known):
@@ -149,3 +149,19 @@ def on_common_steps(steps: list[Array], values: list[Array]) -> tuple[Array, Arr
     grid = np.unique(np.concatenate([s for s, _ in known]))
     grid = grid[(grid >= first) & (grid <= last)]
     return grid, np.stack([np.interp(grid, s, v) for s, v in known])
+
+
+def thin(values: Array, width: int) -> Array:
+    """[..., time] to [..., ⌈time / width⌉]: means of `width` neighbours, ignoring NaN.
+
+    >>> thin(np.array([1.0, 3.0, np.nan, 4.0, 5.0]), 2).tolist()
+    [2.0, 4.0, 5.0]
+    """
+    if width == 1:
+        return values
+    padding = [(0, 0)] * (values.ndim - 1) + [(0, -values.shape[-1] % width)]
+    padded = np.pad(values, padding, constant_values=np.nan)
+    parts = padded.reshape(*values.shape[:-1], -1, width)
+    known = ~np.isnan(parts)
+    total, count = np.where(known, parts, 0).sum(-1), known.sum(-1)
+    return np.where(count > 0, total / np.maximum(count, 1), np.nan)

@@ -1,160 +1,107 @@
-"""The table of final returns: one row per method or variant, the paper's value last."""
+"""Tables of final returns as Markdown and CSV: one row per method or variant."""
 
 import csv
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
-from emi.report.first_reward import first_reward, median_first_reward
 from emi.report.load import Run
-from emi.report.statistics import (
-    Interval,
-    bootstrap_interval,
-    interquartile_mean,
-    stratified_bootstrap,
-    wilson_interval,
-)
-from emi.reproduction.paper_values import PAPER, TITLES, PaperValues, in_millions
-
-LAST_ITERATIONS = 10
+from emi.report.reference import Reference
+from emi.report.summary import LAST_ITERATIONS, Estimate, Rate, Summary
 
 
-@dataclass(frozen=True)
-class Summary:
-    """One row: runs that differ in their seeds only, and the paper's value for them.
-
-    The final return of a run is `return_mean` of its last iteration in which an episode ended.
-    """
-
-    env: str
-    label: str
-    seeds: int
-    steps: int  # of the shortest run
-    mean: float
-    mean_interval: Interval
-    iqm: float
-    iqm_interval: Interval
-    late: float  # mean over the last iterations
-    solved: int | None  # runs above the return from which the task is called solved
-    first_reward: float  # steps by which half of the runs have met one; inf if fewer have
-    rewarded: int  # runs that have met one
-    paper: float | None
-    unfinished: tuple[str, ...]
-
-
-def summarise(runs: Sequence[Run], *, label: str = "", paper: float | None = None) -> Summary:
-    """A row of its own making: a variant, or a method of which the paper has no number here."""
-    env = runs[0].env
-    above = PAPER.get(env, PaperValues()).solved_above
-    final = np.array([run.final_return() for run in runs])
-    first = [first_reward(run.metrics["steps"], run.metrics["return_max"]) for run in runs]
-    return Summary(
-        env=env,
-        label=label or TITLES.get(runs[0].method, runs[0].method),
-        seeds=len(runs),
-        steps=min(run.steps for run in runs),
-        mean=float(final.mean()),
-        mean_interval=bootstrap_interval(final),
-        iqm=interquartile_mean(final),
-        iqm_interval=stratified_bootstrap([final], interquartile_mean),
-        late=float(np.mean([run.final_return(LAST_ITERATIONS) for run in runs])),
-        solved=None if above is None else int((final > above).sum()),
-        first_reward=median_first_reward(first),
-        rewarded=sum(one.seen for one in first),
-        paper=paper,
-        unfinished=tuple(
-            f"Not finished: {run.method}, seed {run.seed}, "
-            f"{run.metrics['steps'][-1]:.0f} of {run.steps} steps."
-            for run in runs
-            if not run.finished
-        ),
-    )
-
-
-def summarise_method(runs: Sequence[Run]) -> Summary:
-    """The row of a method, beside its number in the paper's Table 1 where it has one."""
-    values = PAPER.get(runs[0].env, PaperValues())
-    return summarise(runs, paper=values.returns.get(runs[0].method))
-
-
-def return_table(rows: Sequence[Summary]) -> str:
-    """Markdown table of one environment."""
-    paper = PAPER.get(rows[0].env, PaperValues())
-    solved = [] if paper.solved_above is None else [f"solved (> {paper.solved_above:g}) [95 % CI]"]
+def return_table(rows: Sequence[Summary], reference: Reference) -> str:
+    """Markdown table of one environment, with sentences on runs that are not complete."""
+    solved = reference.solved_above
+    at = "" if reference.steps is None else f", at {in_millions(reference.steps)} steps"
     header = [
         "method",
         "seeds",
         "final return, mean [95 % CI]",
         "IQM [95 % CI]",
         f"mean of the last {LAST_ITERATIONS} iterations",
-        *solved,
+        *([] if solved is None else [f"solved (> {solved:g}) [95 % CI]"]),
         "first reward, median steps (seeds that met one)",
-        "paper" if paper.steps is None else f"paper, at {in_millions(paper.steps)} steps",
+        *([f"{reference.source}{at}"] if reference.returns else []),
     ]
-    lines = [markdown_row(header), markdown_row(["---"] + ["---:"] * (len(header) - 1))]
-    lines += [markdown_row(_cells(row, paper.decimals)) for row in rows]
-    lines += [f"\n{sentence}" for row in rows for sentence in row.unfinished]
-    return "\n".join(lines) + "\n"
+    notes = [note for row in rows for note in _notes(row)]
+    table = markdown_table(header, [_cells(row, reference) for row in rows])
+    return "\n\n".join([table, *notes]) + "\n"
 
 
-def _cells(row: Summary, decimals: int) -> list[str]:
-    def number(value: float) -> str:
-        return f"{value:.{decimals}f}"
+def _cells(row: Summary, reference: Reference) -> list[str]:
+    decimals = 1 if reference.decimals is None else reference.decimals
 
-    solved = []
-    if row.solved is not None:
-        low, high = wilson_interval(row.solved, row.seeds)
-        solved = [f"{row.solved}/{row.seeds} [{low:.2f}, {high:.2f}]"]
-    median = "–" if math.isinf(row.first_reward) else f"{row.first_reward / 1e6:.2f}M"
-    return [
+    def number(value: float | None) -> str:
+        return "–" if value is None else f"{value:.{decimals}f}"
+
+    known = row.first_reward is not None and math.isfinite(row.first_reward)
+    median = f"{(row.first_reward or 0) / 1e6:.2f}M" if known else "–"
+    cells = [
         row.label,
         str(row.seeds),
-        estimate(row.mean, row.mean_interval, row.seeds, decimals),
-        estimate(row.iqm, row.iqm_interval, row.seeds, decimals),
+        estimate(row.mean, len(row.finals), decimals),
+        estimate(row.iqm, len(row.finals), decimals),
         number(row.late),
-        *solved,
-        f"{median} ({row.rewarded}/{row.seeds})",
-        "–" if row.paper is None else number(row.paper),
     ]
+    if reference.solved_above is not None:
+        cells.append(rate_text(row.solved))
+    cells.append(f"{median} ({row.rewarded}/{row.started})")
+    return [*cells, number(row.reference_value)] if reference.returns else cells
 
 
-def estimate(value: float, interval: Interval, runs: int, decimals: int) -> str:
-    """`1.5 [1.0, 2.0]`; a single run says nothing about others, and has no interval."""
+def _notes(row: Summary) -> list[str]:
+    def name(run: Run) -> str:
+        return f"{run.method}, seed {run.seed}"
+
+    unfinished = [
+        f"Not finished: {name(run)}, {run.reached:.0f} of {run.steps} steps."
+        for run in row.unfinished
+    ]
+    return unfinished + [f"No finished episode: {name(run)}." for run in row.without_return]
+
+
+def estimate(value: Estimate | None, runs: int, decimals: int) -> str:
+    """`1.5 [1.0, 2.0]`; a single run says nothing about others and has no interval."""
+    if value is None:
+        return "–"
     if runs == 1:
-        return f"{value:.{decimals}f}"
-    return f"{value:.{decimals}f} [{interval.low:.{decimals}f}, {interval.high:.{decimals}f}]"
+        return f"{value.value:.{decimals}f}"
+    return f"{value.value:.{decimals}f} [{value.low:.{decimals}f}, {value.high:.{decimals}f}]"
+
+
+def rate_text(rate: Rate | None) -> str:
+    """`2/5 [0.12, 0.77]`."""
+    if rate is None:
+        return "–"
+    return f"{rate.successes}/{rate.trials} [{rate.low:.2f}, {rate.high:.2f}]"
 
 
 def csv_row(row: Summary) -> dict[str, object]:
-    """The numbers of a row for machines; a single run has no interval."""
-    nothing = (None, None)
-    mean_low, mean_high = nothing if row.seeds == 1 else row.mean_interval
-    iqm_low, iqm_high = nothing if row.seeds == 1 else row.iqm_interval
+    """The numbers of a row; a single run has no interval."""
+    several = len(row.finals) > 1
+    estimates = {
+        f"{name}{end}": value if several or not end else None
+        for name, estimated in (("mean", row.mean), ("iqm", row.iqm))
+        for end, value in zip(("", "_low", "_high"), estimated or [None] * 3, strict=True)
+    }
     return {
         "env": row.env,
         "method": row.label,
         "seeds": row.seeds,
         "steps": row.steps,
-        "mean": row.mean,
-        "mean_low": mean_low,
-        "mean_high": mean_high,
-        "iqm": row.iqm,
-        "iqm_low": iqm_low,
-        "iqm_high": iqm_high,
+        **estimates,
         "late_mean": row.late,
-        "solved": row.solved,
+        "solved": row.solved and row.solved.successes,
         "first_reward_median": row.first_reward,
         "rewarded": row.rewarded,
-        "paper": row.paper,
+        "reference": row.reference_value,
     }
 
 
-def write_csv(path: Path, rows: Sequence[Mapping[str, object]]) -> Path:
-    """Rows with the same keys, floats to six digits, nothing for None."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+def write_csv(stem: Path, rows: Sequence[Mapping[str, object]]) -> Path:
+    """Write `stem`.csv: rows with the same keys, floats to six digits, nothing for None."""
+    path = with_ending(stem, "csv")
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(rows[0])
@@ -165,5 +112,18 @@ def write_csv(path: Path, rows: Sequence[Mapping[str, object]]) -> Path:
     return path
 
 
-def markdown_row(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cells) + " |"
+def with_ending(stem: Path, ending: str) -> Path:
+    """`stem`.`ending` in a folder that exists; the name of `stem` may contain dots."""
+    stem.parent.mkdir(parents=True, exist_ok=True)
+    return stem.with_name(f"{stem.name}.{ending}")
+
+
+def in_millions(steps: float) -> str:
+    """`5M` for 5,000,000."""
+    return f"{steps / 1e6:g}M"
+
+
+def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """The first column is aligned to the left, the others to the right."""
+    lines = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)

@@ -1,1 +1,1 @@
-"""The paper's tables and figures: one file each, with its question, its grid and its drawing."""
+"""The paper's tables and figures: one file each, with its question, grid of runs and drawing."""

@@ -1,21 +1,18 @@
-"""BoxImage: which embedding should be held near a normal distribution, ψ's or φ's? (section 5.5)
+"""BoxImage (section 5.5): which embedding should be regularised towards N(0, I), ψ or φ?
 
-30,000 transitions of a random policy; one embedding learnt with KL(P_ψ ‖ N(0, I)), one with
-KL(P_φ ‖ N(0, I)), all else equal. The paper shows a picture: with the first, embedded states lie as
-the true positions do and embedded actions as the true actions; with the second they do not. We
-also give the picture numbers: R² of an affine map from φ(s) to the true position, and from ψ(a) to
-the true action.
+30,000 transitions of a random policy; one embedding is trained with KL(P_ψ ‖ N(0, I)), one with
+KL(P_φ ‖ N(0, I)), all else equal. The paper shows a figure: with the first, embedded states and
+actions are arranged as the true positions and actions; with the second they are not. We also
+measure it: R² of an affine map from φ(s) to the true position, and from ψ(a) to the true action.
 
 A seed takes about five minutes on one core.
 """
 
-from __future__ import annotations
-
-import dataclasses
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -27,35 +24,28 @@ from emi.agent.policy import PolicyConfig, make_policy
 from emi.agent.rollout import collect
 from emi.batch import Array, FloatArray, Transitions
 from emi.envs.box_image import HORIZON, BoxImageVectorEnv
+from emi.errors import UserError
 from emi.intrinsic.emi import EMI, EMIConfig
 from emi.report.curves import new_figure, save_figure
-from emi.report.statistics import bootstrap_interval
-from emi.report.tables import estimate, markdown_row, write_csv
-from emi.reproduction.experiment import Budget, Experiment, Found, Made, write_page
+from emi.report.summary import Estimate
+from emi.report.tables import estimate, write_csv
+from emi.reproduction.drawing import table_of, write_markdown
+from emi.reproduction.experiment import Budget, Cell, Experiment, FileMaker, Found
 
 Target = Literal["action", "state"]
 TARGETS: tuple[Target, ...] = ("action", "state")
 SEEDS = range(5)
 SAMPLES = 30_000  # supplementary section 7
-SHOWN = 2_000  # points of each picture
+SHOWN = 2_000  # points per scatter plot
 FEWEST_SAMPLES = 1_000  # of a scaled run
-FOLDER = "box_image"
 
-# λ from supplementary section 7; minibatches and epochs as in all of the paper's experiments. The
-# weight of the KL is that of the authors' image script: the paper names none.
+# λ from supplementary section 7; minibatches and epochs as in all experiments of the paper. The
+# weight of the KL is that of the authors' image script; the paper does not state it.
 CONFIG = EMIConfig(lambda_error=100.0, lambda_info=0.01, embedding_dim=2, kl_weight=0.5)
 
 
-class Sample(NamedTuple):
-    """Transitions, and the truth about them."""
-
-    batch: Transitions
-    position: FloatArray  # [n, 2], of s
-    action: FloatArray  # [n, 2], as it moved the agent
-
-
 class _Positions(VectorWrapper):
-    """Remembers where the agents were when each action was taken."""
+    """Records the positions at which actions were taken."""
 
     env: BoxImageVectorEnv
 
@@ -68,201 +58,142 @@ class _Positions(VectorWrapper):
         return super().step(actions)
 
 
-def sample(seed: int, samples: int) -> Sample:
-    """Transitions of a policy that was never trained, in episodes from start to end."""
+def sample(seed: int, samples: int) -> tuple[Transitions, FloatArray]:
+    """Complete episodes of an untrained policy, and the true position [n, 2] of every s."""
     envs = _Positions(BoxImageVectorEnv(num_envs=max(1, samples // HORIZON)))
-    policy = make_policy(
-        envs.single_observation_space,
-        envs.single_action_space,
-        PolicyConfig(),
-        torch.Generator().manual_seed(seed),
-    )
+    spaces = envs.single_observation_space, envs.single_action_space
+    policy = make_policy(*spaces, PolicyConfig(), torch.Generator().manual_seed(seed))
     rollout = collect(envs, policy, samples, np.random.default_rng(seed), seed)
-    batch = rollout.transitions(policy.to_env)
-    position = rollout.flat(np.stack(envs.before))
-    return Sample(batch, position, np.asarray(batch.action, np.float64))
+    return rollout.transitions(policy.to_env), rollout.flat(np.stack(envs.before))
 
 
 def affine_r2(x: Array, y: Array) -> float:
-    """Share of the variance of y [n, b] that the best affine map of x [n, a] explains."""
+    """Share of the variance of y [n, b] explained by the best affine map of x [n, a]."""
     inputs = np.column_stack([x, np.ones(len(x))])
     coefficients, *_ = np.linalg.lstsq(inputs, y)
     residual = y - inputs @ coefficients
     return 1 - float((residual**2).sum() / ((y - y.mean(0)) ** 2).sum())
 
 
-def learn(data: Sample, target: Target, seed: int, config: EMIConfig) -> dict[str, Array]:
-    """Embeddings learnt with the KL on `target`: φ [n, 2] and ψ [n, 2] of every transition."""
-    space = BoxImageVectorEnv()
-    emi = EMI(
-        space.single_observation_space,
-        space.single_action_space,
-        dataclasses.replace(config, kl_target=target),
-        seed,
-    )
-    emi.learn(data.batch)
-    phi, psi = emi.embed_state(data.batch.obs), emi.embed_action(data.batch.action)
-    return {"phi": phi.numpy(), "psi": psi.numpy()}
+def learn(batch: Transitions, seed: int, config: EMIConfig) -> tuple[Array, Array]:
+    """Train on `batch`; returns φ [n, 2] and ψ [n, 2] of every transition."""
+    envs = BoxImageVectorEnv()
+    emi = EMI(envs.single_observation_space, envs.single_action_space, config, seed)
+    emi.learn(batch)
+    return emi.embed_state(batch.obs).numpy(), emi.embed_action(batch.action).numpy()
 
 
-def run(
-    root: Path, seeds: Sequence[int], samples: int = SAMPLES, config: EMIConfig = CONFIG
+def make(
+    root: Path, cells: Sequence[Cell], samples: int, budget: Budget, config: EMIConfig = CONFIG
 ) -> None:
-    """Learn for every seed and target of which `root` does not hold so many samples yet."""
-    (root / FOLDER).mkdir(parents=True, exist_ok=True)
-    for seed in seeds:
-        missing = [t for t in TARGETS if samples_in(root, t, seed) < samples]
-        if not missing:
-            continue
-        data = sample(seed, samples)
-        shown = np.random.default_rng(seed).permutation(len(data.position))[:SHOWN]
-        for target in missing:
-            found = learn(data, target, seed, config)
-            r2 = np.array(
-                [affine_r2(found["phi"], data.position), affine_r2(found["psi"], data.action)]
-            )
-            arrays = found | {"position": data.position, "action": data.action}
+    """Train each (target, seed) of `cells` on so many samples."""
+    torch.set_num_threads(budget.threads)
+    for seed in dict.fromkeys(seed for _, seed in cells):
+        batch, position = sample(seed, samples)
+        action = np.asarray(batch.action, np.float64)
+        shown = np.random.default_rng(seed).permutation(len(position))[:SHOWN]
+        for target in (target for target in TARGETS if (target, seed) in cells):
+            phi, psi = learn(batch, seed, replace(config, kl_target=target))
+            r2 = np.array([affine_r2(phi, position), affine_r2(psi, action)])
+            arrays = {"phi": phi, "psi": psi, "position": position, "action": action}
             kept = {name: array[shown].astype(np.float32) for name, array in arrays.items()}
-            about = {"r2": r2, "samples": np.array([len(data.position)])}
+            about = {"r2": r2, "samples": np.array([len(position)])}
             save_file(kept | about, root / FILES[target, seed])
             print(f"seed {seed}, KL on the {target}: R² position {r2[0]:.3f}, action {r2[1]:.3f}")
 
 
-def samples_in(root: Path, target: Target, seed: int) -> int:
-    """Samples behind a file, 0 if it is not there."""
-    path = root / FILES[target, seed]
-    return int(_read(path)["samples"][0]) if path.exists() else 0
+def read(root: Path) -> dict[Cell, dict[str, Array]]:
+    """The arrays of all files below `root`."""
+    found = {}
+    for cell, path in ((cell, root / name) for cell, name in FILES.items()):
+        if path.exists():
+            try:
+                found[cell] = load_file(path)
+            except (SafetensorError, OSError) as error:
+                raise UserError(f"{path} is damaged ({error}): run box_image again") from None
+    return found
 
 
-def _read(path: Path) -> dict[str, Array]:
-    try:
-        return load_file(path)
-    except (SafetensorError, OSError) as error:
-        raise ValueError(f"{path} is damaged ({error}): run box_image again") from None
+def sizes(root: Path) -> dict[Cell, int]:
+    return {cell: int(arrays["samples"][0]) for cell, arrays in read(root).items()}
 
 
-def _asked(budget: Budget) -> int:
-    return max(FEWEST_SAMPLES, round(SAMPLES * budget.scale))
-
-
-def make(root: Path, budget: Budget) -> None:
-    torch.set_num_threads(budget.threads)
-    run(root, budget.chosen(SEEDS), _asked(budget))
-
-
-def lacking(root: Path, budget: Budget) -> list[int]:
-    return [
-        seed
-        for seed in budget.chosen(SEEDS)
-        if any(samples_in(root, target, seed) < _asked(budget) for target in TARGETS)
-    ]
-
-
-def merge(source: Path, target: Path) -> list[Path]:
-    written = []
-    for (kind, seed), name in FILES.items():
-        if samples_in(source, kind, seed) > samples_in(target, kind, seed):
-            (target / FOLDER).mkdir(parents=True, exist_ok=True)
-            written.append(Path(shutil.copyfile(source / name, target / name)))
-    return written
+def copy(source: Path, target: Path, cells: Sequence[Cell]) -> list[Path]:
+    (target / "box_image").mkdir(parents=True, exist_ok=True)
+    return [Path(shutil.copyfile(source / FILES[c], target / FILES[c])) for c in cells]
 
 
 def draw(found: Found, stem: Path) -> list[Path]:
-    """The figure of the first seed of which both are there, and the table of all."""
-    embeddings = {
-        (target, seed): _read(found.results / name)
-        for (target, seed), name in FILES.items()
-        if name not in found.missing_files
-    }
+    """The figure of the first seed that has both targets, and the table of all seeds."""
+    embeddings = read(found.root)
     fewest = min(int(arrays["samples"][0]) for arrays in embeddings.values())
     scaled = f"SCALED: {fewest:,} of {SAMPLES:,} samples" if fewest < SAMPLES else ""
-    rows: list[dict[str, object]] = [
-        {
-            "kl_on": target,
-            "seed": seed,
-            "r2_position": float(arrays["r2"][0]),
-            "r2_action": float(arrays["r2"][1]),
-        }
-        for (target, seed), arrays in embeddings.items()
+    r2 = {cell: arrays["r2"].tolist() for cell, arrays in embeddings.items()}
+    rows = [
+        {"kl_on": target, "seed": seed, "r2_position": position, "r2_action": action}
+        for (target, seed), (position, action) in r2.items()
     ]
-    whole = [seed for seed in SEEDS if all((target, seed) in embeddings for target in TARGETS)]
-    shown = {
-        target: arrays
-        for (target, seed), arrays in embeddings.items()
-        if seed == (whole[0] if whole else min(seed for _, seed in embeddings))
-    }
-    body = "\n\n".join([*([f"**{scaled}**"] if scaled else []), _table(embeddings)])
+    seeds = [seed for _, seed in embeddings]
+    first = min(seeds, key=lambda seed: (seeds.count(seed) < len(TARGETS), seed))
+    shown = {target: arrays for (target, seed), arrays in embeddings.items() if seed == first}
     return [
-        *_draw_figure(shown, stem, scaled),
-        write_page(found, stem, body),
-        write_csv(stem.with_name(f"{stem.name}.csv"), rows),
+        _draw_figure(shown, stem, scaled),
+        write_markdown(found, stem, _table(embeddings), scaled),
+        write_csv(stem, rows),
     ]
 
 
-def _table(embeddings: dict[tuple[Target, int], dict[str, Array]]) -> str:
+def _table(embeddings: dict[Cell, dict[str, Array]]) -> str:
     """Means over the seeds."""
-    lines = [
-        markdown_row(
-            ["KL on", "seeds", "R² of the position [95 % CI]", "R² of the action [95 % CI]"]
-        ),
-        markdown_row(["---"] + ["---:"] * 3),
-    ]
-    for target in TARGETS:
+    rows = []
+    for target in dict.fromkeys(target for target, _ in embeddings):
         scores = [arrays["r2"] for (name, _), arrays in embeddings.items() if name == target]
-        if not scores:
-            continue
-        cells = []
-        for values in np.stack(scores, axis=1):
-            interval = bootstrap_interval(values)
-            cells.append(estimate(values.mean(), interval, len(values), decimals=3))
-        lines.append(markdown_row([f"{target}s", str(len(scores)), *cells]))
-    return "\n".join(lines)
+        row = {"KL on": f"{target}s", "seeds": str(len(scores))}
+        for name, values in zip(("position", "action"), np.stack(scores, axis=1), strict=True):
+            mean = estimate(Estimate.of_mean(values), len(values), decimals=3)
+            row[f"R² of the {name} [95 % CI]"] = mean
+        rows.append(row)
+    return table_of(rows)
 
 
-def _draw_figure(shown: dict[Target, dict[str, Array]], stem: Path, title: str) -> list[Path]:
-    """Truth on the left, then one column for each target: states above, actions below."""
+def _draw_figure(shown: dict[str, dict[str, Array]], stem: Path, title: str) -> Path:
+    """The true values on the left, then one column per target: states above, actions below."""
     truth = next(iter(shown.values()))
-    columns = [
-        ("the truth", truth["position"], truth["action"]),
-        *((f"KL on the {target}s", a["phi"], a["psi"]) for target, a in shown.items()),
-    ]
-    figure = new_figure(3.2 * len(columns), 6.2, title)
-    axes = figure.subplots(2, len(columns), squeeze=False)
-    colours = [_colours(truth["position"]), _colours(truth["action"])]
-    for column, (heading, states, actions) in enumerate(columns):
-        names = ("position", "action") if column == 0 else ("φ(s)", "ψ(a)")
-        for row, points in enumerate((states, actions)):
-            panel = axes[row, column]
-            # As an image inside the svg: thousands of circles make it large and slow.
-            panel.scatter(*points.T, c=colours[row], s=3, linewidths=0, rasterized=True)
+    figure = new_figure(3.2 * (1 + len(shown)), 6.2, title)
+    axes = figure.subplots(2, 1 + len(shown), squeeze=False)
+    rows = (("position", "phi", "φ(s)"), ("action", "psi", "ψ(a)"))
+    for panels, (true, embedding, symbol) in zip(axes, rows, strict=True):
+        columns = {f"the truth: {true}": truth[true]}
+        columns |= {f"KL on the {target}s: {symbol}": a[embedding] for target, a in shown.items()}
+        for panel, (heading, points) in zip(panels, columns.items(), strict=True):
+            panel.scatter(*points.T, c=_colours(truth[true]), s=3, linewidths=0)
             panel.set_aspect("equal", adjustable="datalim")
-            panel.set_title(f"{heading}: {names[row]}", fontsize=10)
+            panel.set_title(heading, fontsize=10)
             panel.tick_params(labelsize=7)
-            panel.locator_params(nbins=5)  # more would run into one another
+            panel.locator_params(nbins=5)  # more labels would overlap
     return save_figure(figure, stem)
 
 
 def _colours(points: Array) -> Array:
-    """Red along one axis and blue along the other, so that a turned picture is seen as turned."""
+    """Red along one axis and blue along the other, so that a rotation is visible."""
     low, high = points.min(0), points.max(0)
     unit = (points - low) / np.maximum(high - low, 1e-12)
     green = np.full(len(unit), 0.35)
     return np.column_stack([0.1 + 0.85 * unit[:, 0], green, 0.1 + 0.85 * unit[:, 1]])
 
 
-FILES: dict[tuple[Target, int], str] = {
-    (target, seed): f"{FOLDER}/{target}-seed{seed}.safetensors"
+FILES: dict[Cell, str] = {
+    (target, seed): f"box_image/{target}-seed{seed}.safetensors"
     for target in TARGETS
     for seed in SEEDS
 }
 
 EXPERIMENT = Experiment(
     name="box_image",
-    question="Which embedding should be held near a normal distribution, actions' or states'?",
-    paper="with the KL on actions the embeddings lie as true positions and actions do; with the KL "
-    "on states they are severely degraded (a picture, no numbers).",
-    groups=(),
+    question="Which embedding should be regularised towards N(0, I), that of actions or of states?",
+    paper="with the KL on actions the embeddings are arranged as the true positions and actions; "
+    "with the KL on states they are severely degraded (a figure, no numbers).",
     draw=draw,
     files=tuple(FILES.values()),
-    made=Made(tuple(SEEDS), make, lacking, merge),
+    maker=FileMaker(tuple(FILES), SAMPLES, FEWEST_SAMPLES, sizes, make, copy),
 )

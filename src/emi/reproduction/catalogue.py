@@ -1,7 +1,8 @@
-"""Every table and figure, in the order of the paper, and ours after them."""
+"""Every table and figure in the order of the paper, followed by our own."""
 
 from collections.abc import Sequence
 
+from emi.errors import UserError, did_you_mean
 from emi.reproduction import (
     ablation,
     atari_curves,
@@ -22,7 +23,6 @@ from emi.reproduction import (
     table_1,
 )
 from emi.reproduction.experiment import Experiment
-from emi.training.config import did_you_mean
 
 EXPERIMENTS: tuple[Experiment, ...] = (
     table_1.EXPERIMENT,
@@ -46,10 +46,10 @@ EXPERIMENTS: tuple[Experiment, ...] = (
 
 
 def named(names: Sequence[str]) -> tuple[Experiment, ...]:
-    """The experiments of these names, all if there are none; ValueError for an unknown one."""
+    """The experiments with these names, or all if none is given; UserError for an unknown name."""
     known = {experiment.name: experiment for experiment in EXPERIMENTS}
     for name in names:
         if name not in known:
             hint = did_you_mean(name, list(known)) or ": see 'emi paper list'"
-            raise ValueError(f"unknown table or figure {name!r}{hint}")
+            raise UserError(f"unknown table or figure {name!r}{hint}")
     return tuple(known[name] for name in dict.fromkeys(names)) or EXPERIMENTS

@@ -2,21 +2,19 @@
 
 from functools import partial
 
-from emi.reproduction.experiment import Experiment, Group
-from emi.reproduction.tasks import CHEETAH, CHEETAH_FOLDER, CHEETAH_STEPS
-from emi.reproduction.variants import draw_variants
+from emi.reproduction.drawing import draw_variants
+from emi.reproduction.experiment import Arm, Experiment
+from emi.reproduction.tasks import CHEETAH, CHEETAH_FOLDER, variant
 
-# The paper names 0.1 only; the others are decades around it.
+# The paper names only 0.1; the others are decades around it.
 COEFFICIENTS = (0.001, 0.01, 0.1, 1.0)
-PAPERS = 0.1  # the preset's, whose runs are those of the comparison
+PRESET = 0.1  # its runs are those of the comparison
 SEEDS = (0, 1, 2)
 
 
-def _group(alpha: float) -> Group:
-    folder = CHEETAH_FOLDER if alpha == PAPERS else f"emi_d_coefficient_{alpha:g}"
-    return Group(
-        folder, CHEETAH, "emi-d", SEEDS, CHEETAH_STEPS, (f"eta={alpha:g}",), f"α = {alpha:g}"
-    )
+def _arm(alpha: float) -> Arm:
+    folder = CHEETAH_FOLDER if alpha == PRESET else f"emi_d_coefficient_{alpha:g}"
+    return variant(folder, "emi-d", f"α = {alpha:g}", f"eta={alpha:g}", seeds=SEEDS)
 
 
 EXPERIMENT = Experiment(
@@ -24,6 +22,6 @@ EXPERIMENT = Experiment(
     question="How much does EMI-D depend on the coefficient α of its bonus?",
     paper="α = 0.1 is best, other choices are comparable (curves only; the other values are not "
     "named in the text).",
-    groups=tuple(map(_group, COEFFICIENTS)),
     draw=partial(draw_variants, heading=f"{CHEETAH}, EMI-D"),
+    arms=tuple(map(_arm, COEFFICIENTS)),
 )

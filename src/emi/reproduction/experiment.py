@@ -1,8 +1,8 @@
-"""What a table or figure of the paper is made of, and what of it is there.
+"""What a table or figure of the paper consists of, and which part of it is available.
 
-An experiment has a question, a grid of runs and a drawing. Its runs live in
-`results/<folder>/<environment>/<method>/seed<k>`; the same layout below any other root, a folder of
-`emi paper run` say, can be drawn as well.
+An experiment has a question, a grid of runs and a drawing. The grid consists of arms; the runs of
+an arm lie at `<root>/<folder>/<environment>/<method>/seed<k>`. The root is results/ or any folder
+with the same layout, such as that of `emi paper run`.
 """
 
 import functools
@@ -11,19 +11,23 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from emi.report.load import Run, dotted, load_run, stored
-from emi.reproduction.paper_values import TITLES, in_millions
+from emi.errors import UserError
+from emi.intrinsic.table import title_of
+from emi.report.groups import Group
+from emi.report.load import Run, dotted, embedding_of, has_begun, load_run
+from emi.report.tables import in_millions
 from emi.runs.run_directory import file_name
 from emi.training.config import to_dict
 from emi.training.presets import resolve
 
-Draw = Callable[["Found", Path], list[Path]]  # what is there, and the files' path but their ending
+Draw = Callable[["Found", Path], list[Path]]  # the files' path without ending → files written
 Load = Callable[[Path], Run]
+Cell = tuple[str, int]
 
 
 @dataclass(frozen=True)
-class Group:
-    """Runs that differ in their seeds only: results/<folder>/<env>/<method>/seed<k>."""
+class Arm:
+    """Runs of a grid that differ only in their seed."""
 
     folder: str
     env: str
@@ -36,42 +40,63 @@ class Group:
 
     @property
     def title(self) -> str:
-        return self.label or TITLES.get(self.method, self.method)
+        return self.label or title_of(self.method)
 
     @property
     def place(self) -> str:
         return f"{self.folder}/{file_name(self.env)}/{self.method}"
 
-    def directory(self, root: Path, seed: int) -> Path:
+    def path(self, root: Path, seed: int) -> Path:
         return root / self.place / f"seed{seed}"
 
 
 @dataclass(frozen=True)
 class Budget:
-    """How `emi paper run` does it."""
+    """The options of `emi paper run`."""
 
     jobs: int | None = None
     threads: int = 1
     engine: str = "local"
     address: str | None = None
     scale: float = 1.0
-    seeds: tuple[int, ...] | None = None  # of the grid's; None for all
+    seeds: tuple[int, ...] | None = None  # None for all seeds of the grid
 
     def chosen(self, seeds: Iterable[int]) -> list[int]:
         return [seed for seed in seeds if self.seeds is None or seed in self.seeds]
 
 
 @dataclass(frozen=True)
-class Made:
-    """How files come about that no sweep trains; they lie in one folder below any root.
+class FileMaker:
+    """How the files of an experiment are made that are not runs.
 
-    A part of them with fewer steps or samples than asked for counts as not there.
+    They lie in `<root>/<name of the experiment>`, and hold cells (variant, seed) of some number of
+    samples. A cell with fewer samples than asked for counts as missing.
     """
 
-    seeds: tuple[int, ...]
-    make: Callable[[Path, Budget], None]  # below a root; what is there is kept
-    lacking: Callable[[Path, Budget], list[int]]  # seeds of which a root has not all
-    merge: Callable[[Path, Path], list[Path]]  # what one root has and another lacks; files written
+    cells: tuple[Cell, ...]
+    samples: int  # of a complete cell
+    fewest: int  # of a scaled cell
+    sizes: Callable[[Path], Mapping[Cell, int]]  # samples of the cells below a root
+    make: Callable[[Path, Sequence[Cell], int, Budget], None]  # cells with so many samples
+    copy: Callable[[Path, Path, Sequence[Cell]], list[Path]]  # cells to another root; files written
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        return tuple(dict.fromkeys(seed for _, seed in self.cells))
+
+    def asked(self, budget: Budget) -> int:
+        return max(self.fewest, round(self.samples * budget.scale))
+
+    def lacking(self, root: Path, budget: Budget) -> list[Cell]:
+        sizes, seeds = self.sizes(root), budget.chosen(self.seeds)
+        asked = self.asked(budget)
+        return [cell for cell in self.cells if cell[1] in seeds and sizes.get(cell, 0) < asked]
+
+    def merge(self, source: Path, target: Path) -> list[Path]:
+        """Copy cells that are larger in `source`; returns the files written."""
+        new, old = self.sizes(source), self.sizes(target)
+        larger = [cell for cell in self.cells if new.get(cell, 0) > old.get(cell, 0)]
+        return self.copy(source, target, larger) if larger else []
 
 
 @dataclass(frozen=True)
@@ -81,100 +106,101 @@ class Experiment:
     name: str
     question: str
     paper: str  # what the paper reports, in a sentence
-    groups: tuple[Group, ...]
     draw: Draw
-    files: tuple[str, ...] = ()  # below results/, that the drawing needs beside the runs' metrics
-    made: Made | None = None  # how `files` come about, if not with runs
+    arms: tuple[Arm, ...] = ()
+    embeddings: tuple[str, ...] = ()  # runs below a root whose embedding samples are drawn
+    files: tuple[str, ...] = ()  # files below a root that are drawn and are not runs
+    maker: FileMaker | None = None  # makes `files`
 
 
 @dataclass(frozen=True)
 class Found:
-    """The part of an experiment's grid that is there."""
+    """The part of an experiment's grid that is available."""
 
     experiment: Experiment
-    results: Path
-    runs: Mapping[Group, list[Run]]  # finished ones, by seed; groups without any are left out
-    missing: Mapping[Group, list[int]] = field(default_factory=dict)  # seeds, where any are
+    root: Path
+    runs: Mapping[Arm, list[Run]]  # finished runs, by seed; arms without any are left out
+    missing: Mapping[Arm, list[int]] = field(default_factory=dict)  # seeds without finished runs
     missing_files: tuple[str, ...] = ()
 
     @property
     def nothing(self) -> bool:
-        return not self.runs and len(self.missing_files) == len(self.experiment.files)
+        files = (*self.experiment.embeddings, *self.experiment.files)
+        return not self.runs and len(self.missing_files) == len(files)
 
-    def of(self, env: str) -> list[list[Run]]:
-        """The runs of every group in an environment, in the grid's order."""
-        return [runs for group, runs in self.runs.items() if group.env == env]
+    def groups(self, env: str) -> list[Group]:
+        """The arms of an environment as groups, in the grid's order."""
+        return [
+            Group(arm.title, runs, preset=not arm.settings)
+            for arm, runs in self.runs.items()
+            if arm.env == env
+        ]
 
     @property
     def environments(self) -> list[str]:
-        return list(dict.fromkeys(group.env for group in self.runs))
+        return list(dict.fromkeys(arm.env for arm in self.runs))
 
     def scaled(self, env: str | None = None) -> str:
-        """Which runs had fewer steps than the grid asks for, of all or of one environment."""
+        """A note on runs with fewer steps than the grid asks for, in all or in one environment."""
         parts = []
-        for world in self.environments if env is None else [env]:
-            groups = {group: runs for group, runs in self.runs.items() if group.env == world}
-            asked = max((group.steps for group in groups), default=0)
-            fewest = min((run.steps for runs in groups.values() for run in runs), default=asked)
+        for name in self.environments if env is None else [env]:
+            asked = max((arm.steps for arm in self.runs if arm.env == name), default=0)
+            steps = (run.steps for group in self.groups(name) for run in group.runs)
+            fewest = min(steps, default=asked)
             if fewest < asked:
-                parts.append(f"{world} at {in_millions(fewest)} of {in_millions(asked)} steps")
+                parts.append(f"{name} at {in_millions(fewest)} of {in_millions(asked)} steps")
         return f"SCALED: {'; '.join(parts)}" if parts else ""
 
 
-def find(experiment: Experiment, results: Path, load: Load = load_run) -> Found:
-    """Reads what `results` holds of an experiment; ValueError if a run is another than it should.
+def find(experiment: Experiment, root: Path, load: Load = load_run) -> Found:
+    """What `root` holds of an experiment; UserError if a run does not belong where it lies.
 
-    A run that has not finished counts as missing: its last return is no final return.
+    An unfinished run counts as missing: its last return is not a final return.
     """
-    runs: dict[Group, list[Run]] = {}
-    missing: dict[Group, list[int]] = {}
-    for group in experiment.groups:
-        for seed in group.seeds:
-            run = finished_run(group, results, seed, load)
+    runs: dict[Arm, list[Run]] = {}
+    missing: dict[Arm, list[int]] = {}
+    for arm in experiment.arms:
+        for seed in arm.seeds:
+            run = finished_run(arm, root, seed, load)
             if run is None:
-                missing.setdefault(group, []).append(seed)
+                missing.setdefault(arm, []).append(seed)
             else:
-                runs.setdefault(group, []).append(run)
-    absent = tuple(name for name in experiment.files if stored(results / name) is None)
-    return Found(experiment, results, runs, missing, absent)
+                runs.setdefault(arm, []).append(run)
+    absent = [
+        f"the embedding of {name}"
+        for name in experiment.embeddings
+        if not embedding_of(root / name)
+    ]
+    absent += [name for name in experiment.files if not (root / name).exists()]
+    return Found(experiment, root, runs, missing, tuple(absent))
 
 
-def finished_run(group: Group, root: Path, seed: int, load: Load = load_run) -> Run | None:
-    directory = group.directory(root, seed)
-    if not begun(directory):
+def finished_run(arm: Arm, root: Path, seed: int, load: Load = load_run) -> Run | None:
+    path = arm.path(root, seed)
+    if not has_begun(path):
         return None
-    run = load(directory)
-    _check(group, seed, run, directory)
+    run = load(path)
+    if (run.env, run.method, run.seed) != (arm.env, arm.method, seed):
+        what = f"a run of {run.env}, {run.method}, seed {run.seed}"
+        raise UserError(f"{path} holds {what}: move it where it belongs")
+    wanted = _settings(arm)
+    for key, value in run.settings.items():
+        # Settings that are unknown today, or did not exist then, cannot be compared.
+        if key in wanted and value != wanted[key]:
+            raise UserError(
+                f"{path} was run with {key}={value} and not {wanted[key]}: move it elsewhere "
+                "and run this arm again"
+            )
     return run if run.finished else None
 
 
-def begun(directory: Path) -> bool:
-    """Whether there is a run with a row: its first iteration can take minutes."""
-    return (directory / "config.json").exists() and stored(directory / "metrics.csv") is not None
-
-
-def _check(group: Group, seed: int, run: Run, directory: Path) -> None:
-    """A run in the wrong folder, or with other settings, would be drawn as what it is not."""
-    if (run.env, run.method, run.seed) != (group.env, group.method, seed):
-        what = f"a run of {run.env}, {run.method}, seed {run.seed}"
-        raise ValueError(f"{directory} holds {what}: move it where it belongs")
-    wanted = _settings(group)
-    for key, value in run.settings.items():
-        # An option that came later kept what had been done before it.
-        if key in wanted and value != wanted[key]:
-            raise ValueError(
-                f"{directory} was run with {key}={value} and not {wanted[key]}: move it elsewhere "
-                "and run the group again"
-            )
-
-
 @functools.cache
-def _settings(group: Group) -> dict[str, object]:
-    """What every run of the group has in its config.json, whatever its steps: some are scaled."""
-    made = to_dict(resolve(group.env, group.method, words=group.settings))
-    settings = dict(dotted(json.loads(json.dumps(made))))  # lists, as in the file
-    if group.past:
-        return {key: settings[key] for key in (word.split("=")[0] for word in group.settings)}
+def _settings(arm: Arm) -> dict[str, object]:
+    """The settings that every run of the arm must have; runs may be scaled to fewer steps."""
+    config = to_dict(resolve(arm.env, arm.method, words=arm.settings))
+    settings = dict(dotted(json.loads(json.dumps(config))))  # tuples become lists, as in the file
+    if arm.past:
+        return {key: settings[key] for key in (word.split("=")[0] for word in arm.settings)}
     return {key: value for key, value in settings.items() if key != "steps"}
 
 
@@ -187,18 +213,3 @@ def seed_text(seeds: Sequence[int]) -> str:
         else:
             parts.append([seed])
     return ",".join(str(p[0]) if len(p) == 1 else f"{p[0]}-{p[-1]}" for p in parts)
-
-
-def write_page(found: Found, stem: Path, body: str) -> Path:
-    """Writes `stem`.md: the question, the mark of scaled runs, the body, what the paper says."""
-    scaled = found.scaled()
-    parts = [
-        found.experiment.question,
-        *([f"**{scaled}**"] if scaled else []),
-        body.strip(),
-        f"The paper: {found.experiment.paper}",
-    ]
-    page = stem.with_name(f"{stem.name}.md")
-    page.parent.mkdir(parents=True, exist_ok=True)
-    page.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
-    return page

@@ -1,4 +1,4 @@
-"""Supplementary figure 4: the three terms of equation 7 over training, SparseHalfCheetah."""
+"""Supplementary figure 4: the three terms of equation 7 over training on SparseHalfCheetah."""
 
 from pathlib import Path
 
@@ -8,8 +8,9 @@ from matplotlib.ticker import FormatStrFormatter, LogLocator
 
 from emi.report.curves import ORANGE, PANEL_INCHES, add_legend, draw_band, new_figure, save_figure
 from emi.report.statistics import Array
-from emi.report.tables import markdown_row, write_csv
-from emi.reproduction.experiment import Experiment, Found, write_page
+from emi.report.tables import write_csv
+from emi.reproduction.drawing import table_of, write_markdown
+from emi.reproduction.experiment import Experiment, Found
 from emi.reproduction.tasks import CHEETAH, task
 
 LOSSES = {
@@ -17,9 +18,9 @@ LOSSES = {
     "emi/loss_linear": "linear dynamics loss",
     "emi/loss_error": "model error loss ‖S‖²",
 }
-CONVERGED = 50  # iterations, says the paper
-LAST = 100  # iterations whose mean stands for the end of training
-POINTS = 100  # of a curve, equally far apart on a logarithmic axis
+CONVERGED = 50  # iterations, according to the paper
+LAST = 100  # iterations whose mean is taken as the end of training
+POINTS = 100  # per curve, equally spaced on a logarithmic axis
 
 
 def draw(found: Found, stem: Path) -> list[Path]:
@@ -36,15 +37,15 @@ def draw(found: Found, stem: Path) -> list[Path]:
         panel.set_xlabel("iteration")
         _logarithmic(panel)
         rows += [_row(name, run.seed, curve) for run, curve in zip(runs, curves, strict=True)]
-    add_legend(figure, paper=f"paper: converged by iteration {CONVERGED}")
-    page = write_page(found, stem, _table(rows))
-    return [*save_figure(figure, stem), page, write_csv(stem.with_name(f"{stem.name}.csv"), rows)]
+    add_legend(figure, dashed=f"paper: converged by iteration {CONVERGED}")
+    page = write_markdown(found, stem, _table(rows))
+    return [save_figure(figure, stem), page, write_csv(stem, rows)]
 
 
 def by_decades(curves: Array) -> Array:
-    """[n, time] to [n, ≤ POINTS]: means over stretches that grow with time, single ones at first.
+    """[n, time] to [n, ≤ POINTS]: means over intervals that grow with time, from one iteration on.
 
-    Most of what happens to a loss happens in its first iterations.
+    A loss changes most in its first iterations.
     """
     length = curves.shape[1]
     starts = np.unique(np.geomspace(1, length, POINTS).astype(int)) - 1
@@ -75,26 +76,25 @@ def _row(loss: str, seed: int, curve: Array) -> dict[str, object]:
 
 
 def _table(rows: list[dict[str, object]]) -> str:
-    header = [
-        "loss",
-        "seed",
-        "iteration 1",
-        f"iteration {CONVERGED}",
-        f"mean of the last {LAST}",
-        f"share of the fall by iteration {CONVERGED}",
-    ]
-    lines = [markdown_row(header), markdown_row(["---"] + ["---:"] * (len(header) - 1))]
-    for row in rows:
-        loss, seed, *values, share = row.values()
-        cells = [f"`{loss}`", str(seed), *(f"{value:.3g}" for value in values), f"{share:.0%}"]
-        lines.append(markdown_row(cells))
-    return "\n".join(lines)
+    return table_of(
+        [
+            {
+                "loss": f"`{row['loss']}`",
+                "seed": f"{row['seed']}",
+                "iteration 1": f"{row['first']:.3g}",
+                f"iteration {CONVERGED}": f"{row[f'iteration_{CONVERGED}']:.3g}",
+                f"mean of the last {LAST}": f"{row['end']:.3g}",
+                f"share of the fall by iteration {CONVERGED}": f"{row['share_of_fall']:.0%}",
+            }
+            for row in rows
+        ]
+    )
 
 
 EXPERIMENT = Experiment(
     name="loss_convergence",
-    question="Do the embedding's losses converge, and how soon?",
+    question="Do the losses of the embedding converge, and how soon?",
     paper=f"all loss terms converge within the first {CONVERGED} iterations.",
-    groups=task(CHEETAH, ("emi",)),
     draw=draw,
+    arms=task(CHEETAH, ("emi",)),
 )

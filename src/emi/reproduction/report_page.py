@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from emi.report.page.html import write_page
+from emi.report.tables import with_ending
 from emi.reproduction import (
     ablation,
     emi_d_coefficient,
@@ -11,20 +12,21 @@ from emi.reproduction import (
     table_1,
 )
 from emi.reproduction.experiment import Experiment, Found
+from emi.reproduction.paper_values import PAPER
 
 SHOWN = (table_1, ablation, emi_d_comparison, emi_d_coefficient, statistical_tests)
 
 
 def draw(found: Found, stem: Path) -> list[Path]:
-    # From the root of the disk: what the page calls a run must not depend on where we stand.
-    folders = sorted({found.results.resolve() / group.folder for group in found.runs})
-    return [write_page(folders, stem.with_name(f"{stem.name}.html"))]
+    # Absolute paths: the names of runs on the page must not depend on the current directory.
+    folders = sorted({found.root.resolve() / arm.folder for arm in found.runs})
+    return [write_page(folders, with_ending(stem, "html"), PAPER)]
 
 
 EXPERIMENT = Experiment(
     name="report_page",
     question="What did each of these runs do, and what does its embedding look like?",
     paper="has no such page.",
-    groups=tuple(dict.fromkeys(group for each in SHOWN for group in each.EXPERIMENT.groups)),
     draw=draw,
+    arms=tuple(dict.fromkeys(arm for each in SHOWN for arm in each.EXPERIMENT.arms)),
 )

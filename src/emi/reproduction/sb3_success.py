@@ -1,20 +1,19 @@
 """Ours: how often Stable-Baselines3's PPO solves MountainCarContinuous, alone and with a bonus.
 
-The car must first roll away from the flag to get up the hill, every push costs, and only the flag
-pays: unless its noise has found the flag before, PPO alone learns to stand still.
+The car must first move away from the flag to gain speed. Every action has a cost, and only the flag
+gives a reward: unless PPO reaches the flag by chance, it learns to stand still.
 
 A run takes about three minutes on one core.
 """
 
 import csv
 import functools
-import gzip
 import io
+import json
 import multiprocessing
 import signal
 import time
-import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,38 +21,46 @@ import numpy as np
 
 from emi.batch import FloatArray
 from emi.durable_file import write_durably
-from emi.report.curves import new_figure, save_figure
-from emi.report.statistics import bootstrap_interval, on_common_steps, wilson_interval
-from emi.report.tables import estimate, markdown_row
-from emi.reproduction.experiment import Budget, Experiment, Found, Made, write_page
+from emi.errors import UserError
+from emi.intrinsic.contract import IntrinsicReward
+from emi.intrinsic.emi import EMI
+from emi.intrinsic.normalize_observation import NormalizeObservation
+from emi.intrinsic.normalize_reward import NormalizeReward
+from emi.report.curves import BLUE, GREY, ORANGE, new_figure, save_figure
+from emi.report.load import read_file
+from emi.report.packed import UNREADABLE
+from emi.report.statistics import on_common_steps
+from emi.report.summary import Estimate, Rate
+from emi.report.tables import estimate, rate_text
+from emi.reproduction.collect import write_compressed
+from emi.reproduction.drawing import table_of, write_markdown
+from emi.reproduction.experiment import Budget, Cell, Experiment, FileMaker, Found
 
 ENV = "MountainCarContinuous-v0"
 SEEDS = range(5)
 STEPS = 200_000
 LAST = 20  # episodes whose mean return is the final return
-SOLVED = 90.0  # Gymnasium's own threshold: nearly every one of them reached the flag
+SOLVED = 90.0  # Gymnasium's reward threshold: nearly every episode reaches the flag
 FEWEST_STEPS = 3_000  # of a scaled run: three episodes
 FOLDER = "sb3_success"
 FILES = ("runs.csv", "curves.csv.gz")
-TITLES = {
-    "ppo": "PPO",
-    "emi": "PPO + EMI, raw",
-    "emi-standardised": "PPO + EMI",
-}
-COLOURS = {"ppo": "#555555", "emi": "#D55E00", "emi-standardised": "#0072B2"}
+TITLES = {"ppo": "PPO", "emi": "PPO + EMI, raw", "emi-standardised": "PPO + EMI"}
+# Seed by seed, so that an interrupted experiment compares all arms.
+CELLS = tuple((arm, seed) for seed in SEEDS for arm in TITLES)
+COLOURS = {"ppo": GREY, "emi": ORANGE, "emi-standardised": BLUE}
 
-# PPO has SB3's defaults in every arm. Each bonus is divided by the running deviation of its
-# discounted sum, so that its coefficient is comparable; see docs/results.md for the choice.
+# PPO has SB3's defaults in every arm. Each bonus is divided by the running standard deviation of
+# its discounted sum, which makes coefficients comparable; docs/results.md explains the choice.
 COEFFICIENTS = {"emi": 1.0, "emi-standardised": 5.0}
 
 
-class Episode(NamedTuple):
-    steps: int  # environment steps taken in all when it ended
+class EpisodeEnd(NamedTuple):
+    steps: int  # environment steps taken when it ended
     total: float  # its return, without the bonus
     reached: int  # 1 if it ended at the flag
 
 
-class Outcome(NamedTuple):
+class Row(NamedTuple):
     """One row of runs.csv."""
 
     arm: str
@@ -67,65 +74,48 @@ class Outcome(NamedTuple):
     seconds: float
 
 
-Runs = dict[tuple[str, int], tuple[Outcome, list[Episode]]]
+Runs = dict[Cell, tuple[Row, list[EpisodeEnd]]]
 
 
-def train(arm: str, seed: int, steps: int, **settings: Any) -> list[Episode]:
+def by_arm(runs: Runs) -> dict[str, Runs]:
+    """The runs of each arm that has any, in the order of TITLES."""
+    arms = {arm: {cell: run for cell, run in runs.items() if cell[0] == arm} for arm in TITLES}
+    return {arm: own for arm, own in arms.items() if own}
+
+
+def train(arm: str, seed: int, steps: int, **settings: Any) -> list[EpisodeEnd]:
     """Every finished training episode of one run, on one thread; `settings` are PPO's."""
     import gymnasium
     import torch
     from stable_baselines3 import PPO
-    from stable_baselines3.common.callbacks import BaseCallback
     from stable_baselines3.common.monitor import Monitor
-    from stable_baselines3.common.vec_env import DummyVecEnv
 
-    import emi
-    from emi.adapters import IntrinsicRewardCallback
-
-    class Episodes(BaseCallback):
-        """Keeps what Monitor says of each episode that ends."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.found: list[Episode] = []
-
-        def _on_step(self) -> bool:
-            for info in self.locals["infos"]:
-                if "episode" in info:
-                    reached = not info["TimeLimit.truncated"]
-                    total = float(info["episode"]["r"])
-                    self.found.append(Episode(self.num_timesteps, total, int(reached)))
-            return True
-
-    def make() -> gymnasium.Env[Any, Any]:
-        return Monitor(gymnasium.make(ENV))
+    from emi.adapters.stable_baselines3 import IntrinsicRewardCallback
 
     torch.set_num_threads(1)
-    envs = DummyVecEnv([make])
-    model = PPO("MlpPolicy", envs, seed=seed, device="cpu", **settings)
-    episodes = Episodes()
-    callbacks: list[BaseCallback] = [episodes]
+    env = Monitor(gymnasium.make(ENV))
+    model = PPO("MlpPolicy", env, seed=seed, device="cpu", **settings)
+    callback = None
     if arm != "ppo":
-        method: emi.IntrinsicReward = emi.EMI(
-            model.observation_space, model.action_space, seed=seed
-        )
+        method: IntrinsicReward = EMI(model.observation_space, model.action_space, seed=seed)
         if arm == "emi-standardised":
-            method = emi.NormalizeObservation(method, model.observation_space)
-        scaled = emi.NormalizeReward(method)
-        callbacks.append(IntrinsicRewardCallback(scaled, COEFFICIENTS[arm]))
-    model.learn(steps, callback=callbacks)
-    envs.close()
-    return episodes.found
+            method = NormalizeObservation(method, model.observation_space)
+        callback = IntrinsicRewardCallback(NormalizeReward(method), COEFFICIENTS[arm])
+    model.learn(steps, callback=callback)
+    env.close()
+    ends, totals = np.cumsum(env.get_episode_lengths()).tolist(), env.get_episode_rewards()
+    # The flag gives 100, and the actions of an episode cost at most 99.9.
+    return [EpisodeEnd(end, t, int(t > 0)) for end, t in zip(ends, totals, strict=True)]
 
 
-def outcome(
-    arm: str, seed: int, steps: int, episodes: Sequence[Episode], seconds: float
-) -> Outcome:
-    """What a run comes to; an unfinished first episode is a ValueError."""
+def summarise_run(
+    arm: str, seed: int, steps: int, episodes: Sequence[EpisodeEnd], seconds: float
+) -> Row:
+    """The row of a run; UserError if no episode ended."""
     if not episodes:
-        raise ValueError(f"no episode ended in {steps} steps: take more of them")
+        raise UserError(f"no episode ended in {steps} steps: take more steps")
     final = float(np.mean([episode.total for episode in episodes[-LAST:]]))
-    return Outcome(
+    return Row(
         arm,
         seed,
         steps,
@@ -138,90 +128,65 @@ def outcome(
     )
 
 
-def work(cell: tuple[str, int], steps: int) -> tuple[Outcome, list[Episode]]:
+def work(cell: Cell, steps: int) -> tuple[Row, list[EpisodeEnd]]:
     """Train one (arm, seed) and time it."""
     start = time.perf_counter()
     episodes = train(*cell, steps)
-    return outcome(*cell, steps, episodes, time.perf_counter() - start), episodes
+    return summarise_run(*cell, steps, episodes, time.perf_counter() - start), episodes
 
 
 def save(out: Path, runs: Runs) -> None:
-    """runs.csv and curves.csv.gz of all runs so far, the same bytes for the same runs."""
+    """Write runs.csv and curves.csv.gz of all runs so far; the same runs give the same bytes."""
     rows, curves = io.StringIO(), io.StringIO()
     table, lines = (csv.writer(file, lineterminator="\n") for file in (rows, curves))
-    table.writerow(Outcome._fields)
-    lines.writerow(["arm", "seed", *Episode._fields])
+    table.writerow(Row._fields)
+    lines.writerow(["arm", "seed", *EpisodeEnd._fields])
     for cell in sorted(runs, key=lambda cell: (list(TITLES).index(cell[0]), cell[1])):
         row, episodes = runs[cell]
         table.writerow(["" if value is None else value for value in row])
         lines.writerows([*cell, e.steps, round(e.total, 3), e.reached] for e in episodes)
-    out.mkdir(parents=True, exist_ok=True)
-    # A row of runs.csv says that its curve is there, so it is written last.
-    write_durably(out / "curves.csv.gz", gzip.compress(curves.getvalue().encode(), mtime=0))
+    # A row in runs.csv promises that its curve exists, so it is written last.
+    write_compressed(out / "curves.csv.gz", curves.getvalue().encode())
     write_durably(out / "runs.csv", rows.getvalue().encode())
 
 
 def load(out: Path) -> Runs:
-    """What `save` wrote; nothing if it never did. ValueError if it is damaged."""
-    if not (out / "runs.csv").exists():
-        return {}
-    try:
-        return _read(out)
-    except (OSError, EOFError, KeyError, TypeError, ValueError, zlib.error) as error:
-        raise ValueError(f"{out} is damaged ({error}): run sb3_success again") from None
-
-
-def _read(out: Path) -> Runs:
+    """What `save` wrote, empty if there is nothing; UserError if it is damaged."""
     runs: Runs = {}
-    with (out / "runs.csv").open(newline="") as file:
-        for row in csv.DictReader(file):
-            first = int(row["first_reached"]) if row["first_reached"] else None
-            runs[row["arm"], int(row["seed"])] = (
-                Outcome(
-                    row["arm"],
-                    int(row["seed"]),
-                    int(row["steps"]),
-                    int(row["episodes"]),
-                    float(row["final_return"]),
-                    int(row["solved"]),
-                    float(row["reached"]),
-                    first,
-                    float(row["seconds"]),
-                ),
-                [],
-            )
-    with gzip.open(out / "curves.csv.gz", "rt", newline="") as file:
-        for line in csv.DictReader(file):
-            cell = line["arm"], int(line["seed"])
-            if cell in runs:
-                episode = Episode(int(line["steps"]), float(line["total"]), int(line["reached"]))
-                runs[cell][1].append(episode)
+    if not (out / "runs.csv").exists():
+        return runs
+    try:
+        for line in _lines(out / "runs.csv"):
+            row = Row(line["arm"], *(json.loads(line[name] or "null") for name in Row._fields[1:]))
+            runs[row.arm, row.seed] = (row, [])
+        for line in _lines(out / "curves.csv.gz"):
+            end = EpisodeEnd(*(json.loads(line[name]) for name in EpisodeEnd._fields))
+            if (cell := (line["arm"], int(line["seed"]))) in runs:
+                runs[cell][1].append(end)
+    except UNREADABLE as error:
+        raise UserError(f"{out} is damaged ({error}): run sb3_success again") from None
     return runs
 
 
-def to_do(runs: Runs, seeds: Iterable[int], steps: int) -> list[tuple[str, int]]:
-    """Cells that are not there with so many steps; seed by seed, so that the finished compare."""
-    return [
-        (arm, seed)
-        for seed in seeds
-        for arm in TITLES
-        if (arm, seed) not in runs or runs[arm, seed][0].steps < steps
-    ]
+def _lines(file: Path) -> Iterator[dict[str, str]]:
+    return csv.DictReader(read_file(file).decode().splitlines())
 
 
-def run(out: Path, seeds: Iterable[int], steps: int, jobs: int) -> None:
-    """Train what is not there yet, `jobs` runs at a time, one thread each; save after each."""
-    runs = load(out)
-    cells = to_do(runs, seeds, steps)
+def make(root: Path, cells: Sequence[Cell], steps: int, budget: Budget) -> None:
+    """Train each (arm, seed) of `cells`, one thread each; save after each run."""
+    try:
+        import emi.adapters.stable_baselines3  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise UserError(str(error)) from None
+    runs = load(root / FOLDER)
     print(f"{len(cells)} runs to do, {len(runs)} there", flush=True)
-    if not cells:
-        return
-    # Ctrl-C reaches every process of the terminal; ours ends the others.
+    # Ctrl-C reaches every process of the terminal; this process ends the others.
     ignore = (signal.SIGINT, signal.SIG_IGN)
+    jobs = budget.jobs or 1
     with multiprocessing.get_context("spawn").Pool(jobs, signal.signal, ignore) as pool:
         for row, episodes in pool.imap_unordered(functools.partial(work, steps=steps), cells):
             runs[row.arm, row.seed] = row, episodes
-            save(out, runs)
+            save(root / FOLDER, runs)
             print(
                 f"{row.arm} seed {row.seed}: final return {row.final_return:.1f}, "
                 f"{row.reached:.0%} of {row.episodes} episodes at the flag, {row.seconds:.0f} s",
@@ -229,94 +194,63 @@ def run(out: Path, seeds: Iterable[int], steps: int, jobs: int) -> None:
             )
 
 
-def make(root: Path, budget: Budget) -> None:
-    """ValueError where SB3 is missing."""
-    try:
-        import emi.adapters.stable_baselines3  # noqa: F401
-    except ModuleNotFoundError as error:
-        raise ValueError(str(error)) from None
-    run(root / FOLDER, budget.chosen(SEEDS), _asked(budget), budget.jobs or 1)
+def sizes(root: Path) -> dict[Cell, int]:
+    return {cell: row.steps for cell, (row, _) in load(root / FOLDER).items()}
 
 
-def _asked(budget: Budget) -> int:
-    return max(FEWEST_STEPS, round(STEPS * budget.scale))
-
-
-def lacking(root: Path, budget: Budget) -> list[int]:
-    cells = to_do(load(root / FOLDER), budget.chosen(SEEDS), _asked(budget))
-    return list(dict.fromkeys(seed for _, seed in cells))
-
-
-def merge(source: Path, target: Path) -> list[Path]:
-    known = load(target / FOLDER)
-    better = {
-        cell: found
-        for cell, found in load(source / FOLDER).items()
-        if cell not in known or found[0].steps > known[cell][0].steps
-    }
-    if not better:
-        return []
-    save(target / FOLDER, known | better)
+def copy(source: Path, target: Path, cells: Sequence[Cell]) -> list[Path]:
+    new = load(source / FOLDER)
+    save(target / FOLDER, load(target / FOLDER) | {cell: new[cell] for cell in cells})
     return [target / FOLDER / name for name in FILES]
 
 
 def draw(found: Found, stem: Path) -> list[Path]:
-    runs = load(found.results / FOLDER)
+    runs = load(found.root / FOLDER)
     if not runs:
-        raise ValueError(f"{found.results / FOLDER / FILES[0]} holds no run: run it again")
+        raise UserError(f"{found.root / FOLDER / FILES[0]} holds no run: run it again")
     fewest = min(row.steps for row, _ in runs.values())
     scaled = f"SCALED: {fewest:,} of {STEPS:,} steps" if fewest < STEPS else ""
-    body = "\n\n".join([*([f"**{scaled}**"] if scaled else []), table(runs)])
-    return [*_draw_figure(runs, stem, scaled), write_page(found, stem, body)]
+    return [_draw_figure(runs, stem, scaled), write_markdown(found, stem, table(runs), scaled)]
 
 
 def table(runs: Runs) -> str:
-    """One line for each arm, as Markdown."""
-    final_return, solved = "final return, mean [95 % CI]", f"solved (> {SOLVED:.0f}) [95 % CI]"
-    titles = ["", "seeds", "steps", final_return, solved, "episodes at the flag", "seconds a run"]
-    lines = [
-        f"{ENV}, mean return of the last {LAST} training episodes of each run, without the bonus.",
-        "",
-        markdown_row(titles),
-        markdown_row(["---"] + ["---:"] * 6),
-    ]
-    for arm, title in TITLES.items():
-        rows = [row for row, _ in runs.values() if row.arm == arm]
-        if not rows:
-            continue
-        final = np.array([row.final_return for row in rows])
-        count = sum(row.solved for row in rows)
-        low, high = wilson_interval(count, len(rows))
-        cells = [
-            title,
-            str(len(rows)),
-            f"{min(row.steps for row in rows):,}",
-            estimate(final.mean(), bootstrap_interval(final), len(rows), decimals=1),
-            f"{count}/{len(rows)} [{low:.2f}, {high:.2f}]",
-            f"{np.mean([row.reached for row in rows]):.0%}",
-            f"{np.median([row.seconds for row in rows]):.0f}",
-        ]
-        lines.append(markdown_row(cells))
-    return "\n".join(lines)
+    """Markdown: one line per arm."""
+    note = f"mean return of the last {LAST} training episodes of each run, without the bonus"
+    lines = []
+    for arm, own in by_arm(runs).items():
+        rows = [row for row, _ in own.values()]
+        final = Estimate.of_mean(np.array([row.final_return for row in rows]))
+        solved = Rate.of(sum(row.solved for row in rows), len(rows))
+        line = {
+            "": TITLES[arm],
+            "seeds": str(len(rows)),
+            "steps": f"{min(row.steps for row in rows):,}",
+            "final return, mean [95 % CI]": estimate(final, len(rows), decimals=1),
+            f"solved (> {SOLVED:.0f}) [95 % CI]": rate_text(solved),
+            "episodes at the flag": f"{np.mean([row.reached for row in rows]):.0%}",
+            "seconds a run": f"{np.median([row.seconds for row in rows]):.0f}",
+        }
+        lines.append(line)
+    return f"{ENV}, {note}.\n\n{table_of(lines)}"
 
 
-def smooth(episodes: Sequence[Episode]) -> tuple[FloatArray, FloatArray]:
-    """Steps [n] and the mean return of the last LAST episodes, or of those there are, [n]."""
+def smooth(episodes: Sequence[EpisodeEnd]) -> tuple[FloatArray, FloatArray]:
+    """Steps [n] and the mean return of the last LAST episodes up to there, [n]."""
     totals = np.cumsum([0.0, *(episode.total for episode in episodes)])
     ends = np.arange(1, len(episodes) + 1)
     starts = np.maximum(0, ends - LAST)
     means = (totals[ends] - totals[starts]) / (ends - starts)
     steps, last = np.unique([episode.steps for episode in episodes][::-1], return_index=True)
-    return steps.astype(float), means[::-1][last]  # of episodes that ended together, all
+    return steps.astype(float), means[::-1][last]  # including all episodes that ended at a step
 
 
-def _draw_figure(runs: Runs, stem: Path, title: str) -> list[Path]:
-    """Learning curves, one panel for each arm, every seed and their mean."""
-    present = [arm for arm in TITLES if any(row.arm == arm for row, _ in runs.values())]
-    figure = new_figure(3.0 * len(present), 2.9, title)
-    panels = figure.subplots(1, len(present), squeeze=False, sharey=True)[0]
-    for panel, arm in zip(panels, present, strict=True):
-        curves = [smooth(episodes) for row, episodes in runs.values() if row.arm == arm]
+def _draw_figure(runs: Runs, stem: Path, title: str) -> Path:
+    """Learning curves: one panel per arm with every seed and the mean."""
+    arms = by_arm(runs)
+    figure = new_figure(3.0 * len(arms), 2.9, title)
+    panels = figure.subplots(1, len(arms), squeeze=False, sharey=True)[0]
+    for panel, (arm, own) in zip(panels, arms.items(), strict=True):
+        curves = [smooth(episodes) for _, episodes in own.values()]
         for steps, returns in curves:
             panel.plot(steps, returns, color=COLOURS[arm], alpha=0.35, linewidth=0.8)
         grid, stacked = on_common_steps([s for s, _ in curves], [r for _, r in curves])
@@ -334,8 +268,7 @@ EXPERIMENT = Experiment(
     name="sb3_success",
     question="Does EMI's bonus let Stable-Baselines3's PPO solve MountainCarContinuous?",
     paper="trains with TRPO only.",
-    groups=(),
     draw=draw,
     files=tuple(f"{FOLDER}/{name}" for name in FILES),
-    made=Made(tuple(SEEDS), make, lacking, merge),
+    maker=FileMaker(CELLS, STEPS, FEWEST_STEPS, sizes, make, copy),
 )

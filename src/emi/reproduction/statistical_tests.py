@@ -1,171 +1,136 @@
 """Supplementary section 6: is EMI better than ICM, RND and EX2 on SparseHalfCheetah? 15 seeds."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 
-from emi.report.comparison import (
-    Welch,
-    detectable_difference,
-    holm,
-    power,
-    probability_of_improvement,
-    probability_of_improvement_interval,
-    welch,
-)
+from emi.errors import UserError
+from emi.intrinsic.table import title_of
+from emi.report import comparison
 from emi.report.curves import BLUE, GREY, new_figure, save_figure
-from emi.report.statistics import Array, Interval, bootstrap_interval
-from emi.report.tables import markdown_row, return_table, summarise_method, write_csv
-from emi.reproduction.experiment import Experiment, Found, seed_text, write_page
-from emi.reproduction.paper_values import PAPER, TITLES
+from emi.report.statistics import Array, bootstrap_interval
+from emi.report.tables import return_table, write_csv
+from emi.reproduction.drawing import table_of, write_markdown
+from emi.reproduction.experiment import Experiment, Found, seed_text
+from emi.reproduction.paper_values import PAPER
 from emi.reproduction.tasks import CHEETAH, task
 
-# Fifteen, without 5 to 9: on those the baselines' coefficients and EMI's open choices were tried.
+# Fifteen without 5 to 9, on which the baselines' coefficients and EMI's open choices were tried.
 SEEDS = (*range(5), *range(10, 20))
-# t and p, EMI against each. They are one-sided: 1.81 has this p with 26 degrees of freedom, 8.58
-# with 14.
+# t and p of EMI against each. The p-values are one-sided: t = 1.81 has this p with 26 degrees of
+# freedom, 8.58 with 14.
 PAPERS = {"icm": (8.58, 2.99e-7), "rnd": (8.57, 2.96e-7), "ex2": (1.81, 0.0410)}
 POWER = 0.8
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """EMI's final returns against those of another method."""
+    """The final returns of EMI compared with those of another method: one row of the CSV."""
 
     method: str
-    test: Welch
+    difference: float
+    difference_low: float
+    difference_high: float
+    t: float
+    degrees: float
+    p: float
     p_holm: float
-    better: float  # probability that a run of EMI ends above one of the other
-    better_interval: Interval
-    detectable: float  # difference that would be seen with probability POWER
+    p_one_sided: float
+    probability_of_improvement: float
+    probability_low: float
+    probability_high: float
+    detectable_difference: float  # detected with probability POWER
     papers_difference: float
-    power_for_papers: float  # probability of seeing a difference as large as the paper's
+    power_for_papers_difference: float  # probability of detecting the paper's difference
+    papers_t: float
+    papers_p_one_sided: float
 
 
 def compare(finals: dict[str, Array]) -> list[Comparison]:
-    """EMI against every other method with two seeds or more, by their final returns [seeds]."""
+    """EMI compared with every method that has two seeds or more; final returns [seeds]."""
     emi, returns = finals["emi"], PAPER[CHEETAH].returns
     others = {name: final for name, final in finals.items() if name != "emi" and len(final) > 1}
-    tests = {method: welch(emi, final) for method, final in others.items()}
-    adjusted = dict(zip(tests, holm([test.p for test in tests.values()]), strict=True))
+    tests = {method: comparison.welch(emi, final) for method, final in others.items()}
+    p_holm = comparison.holm([test.p for test in tests.values()])
     comparisons = []
-    for method, final in others.items():
-        difference = returns["emi"] - returns[method]
+    for (method, test), adjusted in zip(tests.items(), p_holm, strict=True):
+        final, papers = others[method], returns["emi"] - returns[method]
         comparisons.append(
             Comparison(
-                method=method,
-                test=tests[method],
-                p_holm=adjusted[method],
-                better=probability_of_improvement(emi, final),
-                better_interval=probability_of_improvement_interval(emi, final),
-                detectable=detectable_difference(emi, final, POWER),
-                papers_difference=difference,
-                power_for_papers=power(emi, final, difference),
+                method,
+                *(test.difference, *test.interval, test.t, test.degrees, test.p),
+                *(adjusted, test.p_greater),
+                comparison.probability_of_improvement(emi, final),
+                *comparison.probability_of_improvement_interval(emi, final),
+                comparison.detectable_difference(emi, final, POWER),
+                *(papers, comparison.power(emi, final, papers), *PAPERS[method]),
             )
         )
     return comparisons
 
 
 def draw(found: Found, stem: Path) -> list[Path]:
-    groups = {group.method: runs for group, runs in found.runs.items()}
-    enough = {method for method, runs in groups.items() if len(runs) > 1}
-    if "emi" not in enough or len(enough) < 2:
-        raise ValueError("a test needs two seeds or more of emi and of another: run more of them")
-    finals = {m: np.array([run.final_return() for run in runs]) for m, runs in groups.items()}
-    comparisons = compare(finals)
-    summary = return_table([summarise_method(runs) for runs in groups.values()])
-    body = "\n".join(
-        [_seeds(found), "", summary, _table(comparisons), "", *map(_power, comparisons)]
-    )
-    page = write_page(found, stem, body)
-    table = write_csv(stem.with_name(f"{stem.name}.csv"), [*map(_csv_row, comparisons)])
-    return [*_draw_returns(finals, stem, found.scaled()), page, table]
-
-
-def _seeds(found: Found) -> str:
+    rows = [group.summarise(PAPER[CHEETAH]) for group in found.groups(CHEETAH)]
+    finals = {row.runs[0].method: row.finals for row in rows}
+    comparisons = compare(finals) if len(finals.get("emi", ())) > 1 else []
+    if not comparisons:
+        raise UserError(
+            "a test needs two seeds or more of emi and of another method: run more seeds"
+        )
     seeds = "; ".join(
-        f"{group.title} {seed_text([run.seed for run in runs])}"
-        for group, runs in found.runs.items()
+        f"{arm.title} {seed_text([run.seed for run in runs])}" for arm, runs in found.runs.items()
     )
-    return f"{'Not all of 15 seeds are there. ' if found.missing else ''}Seeds: {seeds}."
+    incomplete = "Not all 15 seeds are available. " if found.missing else ""
+    parts = [f"{incomplete}Seeds: {seeds}.", return_table(rows, PAPER[CHEETAH]).strip()]
+    parts += [_table(comparisons), "\n".join(map(_power, comparisons))]
+    return [
+        _draw_returns(finals, stem, found.scaled()),
+        write_markdown(found, stem, "\n\n".join(parts)),
+        write_csv(stem, [*map(asdict, comparisons)]),
+    ]
 
 
 def _table(comparisons: list[Comparison]) -> str:
-    header = [
-        "EMI against",
-        "difference of means [95 % CI]",
-        "Welch's t (degrees)",
-        "p, two-sided",
-        "p after Holm",
-        "p, one-sided",
-        "probability of improvement [95 % CI]",
-        "paper: t (p, one-sided)",
+    rows = [
+        {
+            "EMI against": title_of(c.method),
+            "difference of means [95 % CI]": f"{c.difference:.1f} "
+            f"[{c.difference_low:.1f}, {c.difference_high:.1f}]",
+            "Welch's t (degrees)": f"{c.t:.2f} ({c.degrees:.1f})",
+            "p, two-sided": f"{c.p:.2g}",
+            "p after Holm": f"{c.p_holm:.2g}",
+            "p, one-sided": f"{c.p_one_sided:.2g}",
+            "probability of improvement [95 % CI]": f"{c.probability_of_improvement:.2f} "
+            f"[{c.probability_low:.2f}, {c.probability_high:.2f}]",
+            "paper: t (p, one-sided)": f"{c.papers_t:g} ({c.papers_p_one_sided:.3g})",
+        }
+        for c in comparisons
     ]
-    lines = [markdown_row(header), markdown_row(["---"] + ["---:"] * (len(header) - 1))]
-    for c in comparisons:
-        low, high = c.test.interval
-        t, p = PAPERS[c.method]
-        lines.append(
-            markdown_row(
-                [
-                    TITLES[c.method],
-                    f"{c.test.difference:.1f} [{low:.1f}, {high:.1f}]",
-                    f"{c.test.t:.2f} ({c.test.degrees:.1f})",
-                    f"{c.test.p:.2g}",
-                    f"{c.p_holm:.2g}",
-                    f"{c.test.p_greater:.2g}",
-                    f"{c.better:.2f} [{c.better_interval.low:.2f}, {c.better_interval.high:.2f}]",
-                    f"{t:g} ({p:.3g})",
-                ]
-            )
-        )
-    return "\n".join(lines)
+    return table_of(rows)
 
 
 def _power(c: Comparison) -> str:
     return (
-        f"- EMI and {TITLES[c.method]}: with these seeds a difference of {c.detectable:.0f} would "
-        f"be seen with probability {POWER:g}, and one as large as the paper's "
-        f"({c.papers_difference:.1f}) with probability {c.power_for_papers:.2f}."
+        f"- EMI and {title_of(c.method)}: these seeds detect a difference of "
+        f"{c.detectable_difference:.0f} with probability {POWER:g}, and one as large as the "
+        f"paper's ({c.papers_difference:.1f}) with probability {c.power_for_papers_difference:.2f}."
     )
 
 
-def _csv_row(c: Comparison) -> dict[str, object]:
-    t, p = PAPERS[c.method]
-    return {
-        "method": c.method,
-        "difference": c.test.difference,
-        "difference_low": c.test.interval.low,
-        "difference_high": c.test.interval.high,
-        "t": c.test.t,
-        "degrees": c.test.degrees,
-        "p": c.test.p,
-        "p_holm": c.p_holm,
-        "p_one_sided": c.test.p_greater,
-        "probability_of_improvement": c.better,
-        "probability_low": c.better_interval.low,
-        "probability_high": c.better_interval.high,
-        "detectable_difference": c.detectable,
-        "papers_difference": c.papers_difference,
-        "power_for_papers_difference": c.power_for_papers,
-        "papers_t": t,
-        "papers_p_one_sided": p,
-    }
-
-
-def _draw_returns(finals: dict[str, Array], stem: Path, title: str) -> list[Path]:
-    """Every final return a ring; beside them the mean and its interval."""
+def _draw_returns(finals: dict[str, Array], stem: Path, title: str) -> Path:
+    """Every final return as a ring, and next to them the mean and its interval."""
     figure = new_figure(6, 3.6, title)
     panel = figure.subplots()
+    finals = {method: final for method, final in finals.items() if len(final)}
     for place, final in enumerate(finals.values()):
-        # Side by side, so that equal returns are seen as several.
+        # Spread horizontally, so that equal returns do not hide each other.
         aside = np.linspace(-0.22, 0.1, len(final)) if len(final) > 1 else np.zeros(1)
         panel.plot(place + aside, np.sort(final), "o", color=GREY, markersize=5, fillstyle="none")
         mean, (low, high) = final.mean(), bootstrap_interval(final)
         error = [[mean - low], [high - mean]]
         panel.errorbar(place + 0.28, mean, yerr=error, fmt="s", color=BLUE, capsize=3, markersize=6)
-    names = [f"{TITLES[method]}\n{len(final)} seeds" for method, final in finals.items()]
+    names = [f"{title_of(method)}\n{len(final)} seeds" for method, final in finals.items()]
     panel.set_xticks(range(len(finals)), names)
     panel.set_ylabel(f"{CHEETAH}\nfinal return")
     panel.plot([], [], "o", color=GREY, fillstyle="none", label="one seed")
@@ -180,6 +145,6 @@ EXPERIMENT = Experiment(
     question="Is the difference between EMI and ICM, RND and EX2 more than chance?",
     paper="with 15 seeds t and p are 8.58 (2.99e-7) against ICM, 8.57 (2.96e-7) against RND and "
     "1.81 (0.0410) against EX2. These are one-sided p; two-sided, the last is about 0.08.",
-    groups=task(CHEETAH, ("emi", "icm", "rnd", "ex2"), SEEDS),
     draw=draw,
+    arms=task(CHEETAH, ("emi", "icm", "rnd", "ex2"), SEEDS),
 )

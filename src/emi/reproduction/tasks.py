@@ -1,6 +1,6 @@
-"""The paper's tasks and their budgets: five seeds, as many steps as its Table 1 was taken after."""
+"""The paper's tasks: five seeds, as many steps as in its Table 1."""
 
-from emi.reproduction.experiment import Group
+from emi.reproduction.experiment import Arm
 from emi.reproduction.paper_values import PAPER
 
 SEEDS = tuple(range(5))
@@ -13,15 +13,22 @@ CHEETAH_STEPS = 5_000_000
 _FOLDERS = {"SwimmerGather": "swimmer_gather", CHEETAH: CHEETAH_FOLDER}
 
 
-def task(env: str, methods: tuple[str, ...], seeds: tuple[int, ...] = SEEDS) -> tuple[Group, ...]:
-    """A group for each method, with its preset, for as many steps as the paper had."""
+def task(env: str, methods: tuple[str, ...], seeds: tuple[int, ...] = SEEDS) -> tuple[Arm, ...]:
+    """One arm per method, with its preset and the paper's number of steps."""
     steps = PAPER[env].steps
-    assert steps is not None, "every task of Table 1 says at how many steps"
+    assert steps is not None, "Table 1 gives the steps of every task"
     folder = _FOLDERS.get(env, "atari")
-    return tuple(Group(folder, env, method, seeds, steps) for method in methods)
+    return tuple(Arm(folder, env, method, seeds, steps) for method in methods)
 
 
-def embedding_file(env: str) -> str:
-    """The sample that seed 0 of EMI leaves behind when it is complete."""
-    (group,) = task(env, ("emi",), (0,))
-    return f"{group.place}/seed0/embedding.safetensors"
+def variant(
+    folder: str, method: str, label: str, *settings: str, seeds: tuple[int, ...] = SEEDS
+) -> Arm:
+    """An arm on SparseHalfCheetah with changed settings."""
+    return Arm(folder, CHEETAH, method, seeds, CHEETAH_STEPS, settings, label)
+
+
+def run_of_emi(env: str) -> str:
+    """The run whose embedding is drawn: seed 0 of EMI."""
+    (arm,) = task(env, ("emi",), (0,))
+    return f"{arm.place}/seed0"

@@ -1,1 +1,1 @@
-"""Runs: the run directory and everything that is written to it, read from it or shown of it."""
+"""Runs: the run directory, what is written to it and read from it, and the progress display."""

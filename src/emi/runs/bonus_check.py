@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -10,23 +9,16 @@ import numpy as np
 from emi.batch import Array
 from emi.errors import UserError
 from emi.intrinsic.diagnosis import Diagnosis, diagnose
-from emi.runs.progress import tell
-from emi.runs.run import restore_newest
-from emi.runs.run_directory import RunDirectory, read_config
+from emi.runs.run import restored
 from emi.training.trainer import Trainer
 
-SAMPLE = 2_000  # transitions, approximately, that a bonus is examined on
+SAMPLE = 2_000  # approximate number of transitions that the bonus is diagnosed on
 
 
 def check_bonus(run: Path) -> int:
-    """Diagnose the method of the newest checkpoint of `run`; 1 if something is wrong."""
-    directory = RunDirectory(run)
-    trainer = Trainer(dataclasses.replace(read_config(directory), device="cpu", threads=1))
-    try:
-        restore_newest(trainer, directory, lambda warning: tell(f"warning: {warning}"))
+    """Diagnose the method in the newest checkpoint of `run`; return 1 if a check fails."""
+    with restored(run) as trainer:
         found = diagnose_next_batch(trainer)
-    finally:
-        trainer.close()
     print(found)
     return 0 if found.good else 1
 
@@ -35,9 +27,9 @@ def diagnose_next_batch(trainer: Trainer, passes: int = 3) -> Diagnosis:
     """Diagnose the trainer's method on its next batch; the run does not advance."""
     method = trainer.intrinsic
     if method is None:
-        raise UserError(f"{trainer.config.method} pays no bonus: give a run of another method")
+        raise UserError(f"{trainer.config.method} has no bonus: give a run of another method")
     rollout = trainer.collector.preview(trainer.iteration)
-    # Whole paths of the first environments, as many as make a good sample.
+    # The paths of the first environments, as many as give SAMPLE transitions.
     chosen = np.zeros_like(rollout.valid)
     paths = max(1, SAMPLE // len(rollout.index))
     chosen[:SAMPLE, :paths] = rollout.valid[:SAMPLE, :paths]

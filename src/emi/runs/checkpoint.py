@@ -1,14 +1,14 @@
-"""Checkpoints that survive a crash at any moment and are safe to read from a stranger.
+"""Checkpoints that survive a crash at any moment and are safe to read from untrusted sources.
 
-One checkpoint is one folder, `00000120/` for the state after 120 iterations:
+One checkpoint is one directory, `00000120/` for the state after 120 iterations:
 
     tensors.safetensors   every tensor and array
     state.json            the rest of the state, see `state_codec`
     manifest.json         format, version, iteration, size and sha256 of the two files above
 
-It is written as a sibling, flushed and then renamed, so a folder with a number for a name is
-whole or was damaged later, and the checksums tell. File names are fixed: nothing inside a
-checkpoint says what else to open.
+It is written under a temporary name, flushed and renamed. A directory with a number as its name is
+therefore complete, unless it was damaged later, which the checksums detect. File names are fixed:
+nothing inside a checkpoint names another file to open.
 """
 
 import hashlib
@@ -16,7 +16,6 @@ import json
 import os
 import shutil
 import stat
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -43,7 +42,7 @@ class _Damaged(Exception):
 
 @dataclass(frozen=True)
 class Loaded:
-    """The newest usable checkpoint; each warning names a damaged one that was passed over."""
+    """The newest sound checkpoint; each warning names a damaged one that was skipped."""
 
     iteration: int
     state: dict[str, Any]
@@ -52,10 +51,10 @@ class Loaded:
 
 
 def save(directory: Path, iteration: int, state: dict[str, Any]) -> Path:
-    """Write the state after `iteration` iterations under `directory`; keep the one before it.
+    """Write the state after `iteration` iterations under `directory`; keep the previous one.
 
     A sound checkpoint of the same iteration is left as it is: a run is deterministic, so it holds
-    the same state. OSError if the disk does not take it; then the earlier ones are untouched.
+    the same state. If writing fails with OSError, the earlier checkpoints are untouched.
     """
     encoded = encode(state)
     skeleton = json.dumps(encoded.skeleton, allow_nan=False, separators=(",", ":")).encode()
@@ -64,7 +63,7 @@ def save(directory: Path, iteration: int, state: dict[str, Any]) -> Path:
 
     directory.mkdir(parents=True, exist_ok=True)
     folder = directory / f"{iteration:08d}"
-    if folder.exists() and _is_sound(folder):
+    if _is_sound(folder):
         return folder
     writing = directory / f"{_WRITING}{folder.name}"
     shutil.rmtree(writing, ignore_errors=True)
@@ -81,7 +80,7 @@ def save(directory: Path, iteration: int, state: dict[str, Any]) -> Path:
         }
         write_and_sync(writing / _MANIFEST, (json.dumps(manifest, indent=2) + "\n").encode())
         sync_directory(writing)
-        if folder.exists():  # damaged, else we had returned above
+        if folder.exists():  # damaged, otherwise we would have returned above
             shutil.rmtree(folder)
         os.replace(writing, folder)
     except BaseException:
@@ -93,14 +92,14 @@ def save(directory: Path, iteration: int, state: dict[str, Any]) -> Path:
 
 
 def exists(directory: Path) -> bool:
-    """Whether there is any checkpoint, sound or not."""
-    return any(True for _ in _iterations(directory))
+    """Return whether there is any checkpoint, sound or not."""
+    return bool(_iterations(directory))
 
 
 def load_latest(directory: Path) -> Loaded:
-    """The newest checkpoint that is sound; UserError if there is none."""
+    """Load the newest sound checkpoint; UserError if there is none."""
     problems: list[str] = []
-    for iteration in sorted(_iterations(directory), reverse=True):
+    for iteration in _iterations(directory):
         folder = directory / f"{iteration:08d}"
         try:
             state = _read(folder)
@@ -115,31 +114,27 @@ def load_latest(directory: Path) -> Loaded:
 
 
 def latest_iteration(directory: Path) -> int | None:
-    """Iteration of the newest sound checkpoint, by checksums only; None if there is none."""
-    for iteration in sorted(_iterations(directory), reverse=True):
-        if _is_sound(directory / f"{iteration:08d}"):
-            return iteration
-    return None
+    """The iteration of the newest undamaged checkpoint, or None; only checksums are verified."""
+    numbers = _iterations(directory)
+    return next((n for n in numbers if _is_sound(directory / f"{n:08d}")), None)
 
 
-def _iterations(directory: Path) -> Iterator[int]:
-    if not directory.is_dir():
-        return
-    for entry in directory.iterdir():
-        name = entry.name
-        if name.isascii() and name.isdigit() and name == f"{int(name):08d}":
-            yield int(name)
+def _iterations(directory: Path) -> list[int]:
+    """Return the iterations of all checkpoints, the newest first."""
+    names = [entry.name for entry in directory.iterdir()] if directory.is_dir() else []
+    numbers = [name for name in names if name.isascii() and name.isdigit()]
+    return sorted((int(n) for n in numbers if n == f"{int(n):08d}"), reverse=True)
 
 
 def _tidy(directory: Path, newest: int) -> None:
     """Keep `newest` and the one before it.
 
-    Later ones are damaged, for else the run had gone on from them. What cannot be removed stays:
-    the checkpoint just written is worth more than the space.
+    Later ones are damaged, otherwise the run would have resumed from them. What cannot be removed
+    is left: the new checkpoint matters more than the space.
     """
-    numbers = set(_iterations(directory))
+    numbers = _iterations(directory)
     before = [n for n in numbers if n < newest]
-    for number in numbers - {newest, max(before, default=newest)}:
+    for number in set(numbers) - {newest, *before[:1]}:
         shutil.rmtree(directory / f"{number:08d}", ignore_errors=True)
     for entry in directory.glob(f"{_WRITING}*"):
         shutil.rmtree(entry, ignore_errors=True)
@@ -157,14 +152,14 @@ def _read(folder: Path) -> dict[str, Any]:
     _verify(folder)
     skeleton = _read_json(folder / _STATE, _STATE_BYTES)
     try:
-        # Cloned, so that nothing depends on the file once it has been read.
+        # Cloned, because safetensors maps the file into memory.
         tensors = {k: v.clone() for k, v in load_file(folder / _TENSORS).items()}
     except (safetensors.SafetensorError, OSError, ValueError, KeyError, RuntimeError) as error:
         raise _Damaged(f"{_TENSORS} cannot be read: {error}") from None
     try:
         state = decode(skeleton, tensors)
     except (ValueError, TypeError, RecursionError) as error:
-        raise _Damaged(f"{_STATE} does not fit: {error}") from None
+        raise _Damaged(f"{_STATE} does not match {_TENSORS}: {error}") from None
     if not isinstance(state, dict):
         raise _Damaged(f"{_STATE} does not hold a state")
     return state
@@ -181,7 +176,7 @@ def _verify(folder: Path) -> None:
         case _:
             raise _Damaged(f"{_MANIFEST} is incomplete")
     if f"{iteration:08d}" != folder.name:
-        raise _Damaged(f"{_MANIFEST} is of iteration {iteration}")
+        raise _Damaged(f"{_MANIFEST} belongs to iteration {iteration}")
     for name in (_STATE, _TENSORS):
         _require_regular(folder / name)
         try:
@@ -199,13 +194,13 @@ def _fingerprint(path: Path) -> dict[str, str | int]:
 
 
 def _require_regular(path: Path) -> int:
-    """Size of `path`; _Damaged if it is missing, a link, or something that could block reading."""
+    """Return the size of `path`; _Damaged if it is missing or not a regular file."""
     try:
         status = path.lstat()
     except OSError:
         raise _Damaged(f"{path.name} is missing") from None
     if not stat.S_ISREG(status.st_mode):
-        raise _Damaged(f"{path.name} is not a plain file")
+        raise _Damaged(f"{path.name} is not a regular file")
     return status.st_size
 
 
@@ -221,5 +216,5 @@ def _read_json(path: Path, limit: int) -> Any:
         raise _Damaged(f"{path.name} is not JSON") from None
 
 
-def _refuse_constant(word: str) -> NoReturn:
-    raise ValueError(f"{word} is not JSON")
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")

@@ -1,158 +1,128 @@
-"""Is everything there that training needs, and how to get what is not."""
+"""`emi doctor`: check what training needs, and say how to install what is missing."""
 
-import dataclasses
 import importlib
 import os
 import platform
 import sys
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import closing
+from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
-from emi.errors import UserError
+from emi import envs
+from emi.envs.table import ENVIRONMENTS
 from emi.training.config import usable_cores
 
 _SIGNS = {"good": "✓", "bad": "✗", "absent": "–"}
 _OLDEST_PYTHON = (3, 11)
 
+State = Literal["good", "bad", "absent"]
+Result = tuple[State, str]  # and the detail
 
-@dataclass(frozen=True)
-class Finding:
-    """`absent` things are optional; a `bad` one keeps training from working."""
+
+class Finding(NamedTuple):
+    """The result of one check; `absent` is optional, `bad` prevents training."""
 
     name: str
-    state: Literal["good", "bad", "absent"]
+    state: State
     detail: str
 
 
 def examine() -> list[Finding]:
-    """Look at everything, in the order in which things depend on each other."""
-    return [
-        _guarded(name, check)
-        for name, check in (
-            ("Python", _python),
-            ("cores", _cores),
-            ("PyTorch", _torch),
-            ("MuJoCo", _mujoco),
-            ("Atari", _atari),
-            ("rendering", _rendering),
-            ("video", _video),
-            ("display", _display),
-            ("TensorBoard", _tensorboard),
-            ("disk", _disk),
-        )
-    ]
+    """Run all checks, in the order in which they depend on each other."""
+    extras = dict.fromkeys(entry.extra for entry in ENVIRONMENTS.values() if entry.extra)
+    checks: dict[str, Callable[[], Result]] = {
+        "Python": _python,
+        "cores": lambda: ("good", f"{usable_cores()} usable of {os.cpu_count()}"),
+        "PyTorch": _torch,
+        **{extra: partial(_simulator, extra) for extra in extras},
+        "rendering": _rendering,
+        "video": partial(_optional, "imageio", "to write videos"),
+        "display": partial(_optional, "rich", "for the live display"),
+        "TensorBoard": partial(_optional, "tensorboard", "for its events"),
+        "disk": _disk,
+    }
+    return [Finding(name, *_guarded(check)) for name, check in checks.items()]
 
 
 def report(findings: list[Finding]) -> int:
-    """Print one line each; the exit code is 1 if training cannot work."""
+    """Print one line per finding; return 1 if training is not possible."""
     width = max(len(finding.name) for finding in findings)
     for finding in findings:
         print(f"{_SIGNS[finding.state]} {finding.name:<{width}}  {finding.detail}")
-    return 1 if any(finding.state == "bad" for finding in findings) else 0
+    return int(any(finding.state == "bad" for finding in findings))
 
 
-def _guarded(name: str, check: Callable[[], Finding]) -> Finding:
-    """A check that fails in a way nobody foresaw is a finding, not a traceback."""
+def _guarded(check: Callable[[], Result]) -> Result:
+    """Report an exception of a check as its result."""
     try:
         return check()
     except Exception as error:
-        return Finding(name, "bad", f"{type(error).__name__}: {' '.join(str(error).split())}")
+        return "bad", f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
-def _python() -> Finding:
+def _python() -> Result:
     if sys.version_info < _OLDEST_PYTHON:
-        return Finding("Python", "bad", f"{platform.python_version()} is too old: install 3.11")
-    return Finding("Python", "good", platform.python_version())
+        return "bad", f"{platform.python_version()} is too old: install 3.11"
+    return "good", platform.python_version()
 
 
-def _cores() -> Finding:
-    return Finding("cores", "good", f"{usable_cores()} usable of {os.cpu_count()}")
-
-
-def _torch() -> Finding:
+def _torch() -> Result:
     try:
         import torch
     except ImportError as error:
-        return Finding("PyTorch", "bad", f"{error}: pip install torch")
+        return "bad", f"{error}: pip install torch"
     solved = torch.linalg.solve(torch.eye(3) * 2, torch.ones(3))
     if not torch.equal(solved, torch.full((3,), 0.5)):
-        return Finding("PyTorch", "bad", f"{torch.__version__} solves 2x = 1 wrongly: reinstall it")
+        return "bad", f"{torch.__version__} solves 2x = 1 wrongly: reinstall it"
     cuda = "with CUDA" if torch.cuda.is_available() else "without CUDA"
-    threads = torch.get_num_threads()
-    return Finding("PyTorch", "good", f"{torch.__version__}, {threads} threads, {cuda}")
+    return "good", f"{torch.__version__}, {torch.get_num_threads()} threads, {cuda}"
 
 
-def _take_a_step(world: str) -> None:
-    from emi.envs import make_vec
-
-    envs = make_vec(world, 1, threads=1)
+def _simulator(extra: str) -> Result:
+    """Take one step in the first environment of each class that `extra` is for."""
+    members = {name: entry for name, entry in ENVIRONMENTS.items() if entry.extra == extra}
+    simulator = next(iter(members.values())).simulator
+    assert simulator is not None, "an extra installs a simulator"
     try:
-        envs.reset(seed=0)
-        envs.step(envs.action_space.sample())
-    finally:
-        envs.close()
+        version = getattr(importlib.import_module(simulator), "__version__", "")
+    except ModuleNotFoundError:
+        return "absent", f"no {simulator}, for {', '.join(members)}: pip install 'emi-rl[{extra}]'"
+    first: dict[str, str] = {}
+    for name, entry in members.items():
+        first.setdefault(entry.home, name)
+    for name in first.values():
+        with closing(envs.make_vec(name, 1, threads=1)) as env:
+            env.reset(seed=0)
+            env.step(env.action_space.sample())
+    return "good", f"{simulator} {version}, took a step in {' and '.join(first.values())}"
 
 
-def _mujoco() -> Finding:
-    try:
-        import mujoco
-    except ImportError:
-        return Finding("MuJoCo", "bad", "not installed: pip install 'emi-rl[mujoco]'")
-    for world in ("SparseHalfCheetah", "SwimmerGather"):
-        _take_a_step(world)
-    return Finding(
-        "MuJoCo", "good", f"{mujoco.__version__}, SparseHalfCheetah and SwimmerGather step"
-    )
-
-
-def _atari() -> Finding:
-    try:
-        import ale_py
-    except ImportError:
-        return Finding("Atari", "absent", "no ale-py, for Atari: pip install 'emi-rl[atari]'")
-    _take_a_step("Freeway")
-    return Finding("Atari", "good", f"ale-py {ale_py.__version__}, Freeway steps")
-
-
-def _rendering() -> Finding:
+def _rendering() -> Result:
     from emi.envs.rendering import rendering_backend
 
     try:
-        return Finding("rendering", "good", rendering_backend())
+        return "good", rendering_backend()
     except (RuntimeError, ImportError) as error:
-        return Finding("rendering", "absent", f"only 'emi watch' needs it: {error}")
+        return "absent", f"needed only by 'emi watch': {error}"
 
 
-def _video() -> Finding:
-    return _optional("video", "imageio", "to write videos")
-
-
-def _display() -> Finding:
-    return _optional("display", "rich", "for the live display")
-
-
-def _tensorboard() -> Finding:
-    return _optional("TensorBoard", "tensorboard", "for TensorBoard events")
-
-
-def _optional(name: str, module: str, purpose: str) -> Finding:
+def _optional(module: str, purpose: str) -> Result:
     try:
         importlib.import_module(module)
     except ImportError:
-        return Finding(name, "absent", f"no {module}, {purpose}: pip install 'emi-rl[train]'")
-    return Finding(name, "good", module)
+        return "absent", f"no {module}, {purpose}: pip install 'emi-rl[train]'"
+    return "good", module
 
 
-def _disk() -> Finding:
+def _disk() -> Result:
     try:
         with tempfile.NamedTemporaryFile(dir=Path.cwd()) as file:
             file.write(b"x" * 1024)
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
-        reason = error.strerror
-        return Finding("disk", "bad", f"cannot write here: {reason}: go to another directory")
-    return Finding("disk", "good", "this directory can be written")
+        return "bad", f"cannot write here: {error.strerror}: use another directory"
+    return "good", "this directory is writable"

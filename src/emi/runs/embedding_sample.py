@@ -12,15 +12,15 @@ from emi.nets import Pixels
 from emi.spaces import is_image
 from emi.training.trainer import Trainer
 
-VECTORS = 2_000  # states that are vectors, approximately
-FRAMES = 5_000  # states that are images: an Atari episode has at most 4,500
+VECTORS = 2_000  # approximate number of states, if they are vectors
+FRAMES = 5_000  # maximum number of states, if they are images; an Atari episode has <= 4,500
 
 
 def embedding_sample(trainer: Trainer) -> dict[str, Tensor]:
-    """States of the last batch in φ-space with time, bonus and S; empty without an embedding.
+    """Return states of the last batch with embeddings, S, bonus and time; empty without EMI.
 
-    The first environments' whole paths are taken, so that a path can be drawn. Vectors are stored
-    as `obs`; of images, the newest frames of s and s', `frame` and `frame_next` [n, C, H, W].
+    They are the complete paths of the first environments, so that a path can be drawn. Vectors are
+    stored as `obs`, images as the newest frames of s and s', `frame` and `frame_next` [n, C, H, W].
     """
     method = trainer.intrinsic
     if not isinstance(method, EMI) or trainer.last_batch is None:
@@ -33,7 +33,7 @@ def embedding_sample(trainer: Trainer) -> dict[str, Tensor]:
     else:
         paths = max(1, VECTORS // len(rollout.index))
         chosen[:, :paths] = rollout.valid[:, :paths]
-    # Gathered in pieces where they are read: a path of stacks is never in memory at once.
+    # Lazy: a path of stacked frames is too large to be in memory at once.
     obs, next_obs = (
         Rows(rollout.pool, index[chosen]) for index in (rollout.index, rollout.next_index)
     )

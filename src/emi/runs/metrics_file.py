@@ -1,4 +1,4 @@
-"""metrics.csv: one row per iteration, none lost and none repeated across stops and resumes."""
+"""metrics.csv: one row per iteration, none lost or repeated when a run is stopped and resumed."""
 
 import csv
 import io
@@ -11,22 +11,14 @@ from emi.durable_file import write_durably
 from emi.errors import FAILED, UserError
 
 COLUMNS = (
-    "iteration",
-    "steps",
-    "seconds",
-    "steps_per_second",
-    "episodes",
-    "return_mean",
-    "return_std",
-    "return_max",
-    "bonus_mean",
-    "bonus_std",
-    "kl",
-    "entropy",
-    "explained_variance",
+    *("iteration", "steps", "seconds", "steps_per_second"),
+    *("episodes", "return_mean", "return_std", "return_max"),
+    *("bonus_mean", "bonus_std"),
+    *("kl", "entropy", "explained_variance"),
 )
-"""Always there, in this order; the method's own scalars follow."""
+"""Always present, in this order; the method's own scalars follow."""
 _COUNTS = frozenset({"iteration", "steps", "episodes"})
+_POSITION = ("iteration", "steps", "seconds")  # what a resumed run needs
 
 Row = dict[str, float]
 
@@ -41,29 +33,24 @@ class Position:
 
 
 class MetricsFile:
-    """Appends rows; the first one, or the file that is there already, sets the columns."""
+    """Appends rows. A row may have columns that the file lacks, or lack some of the file's.
+
+    So a run can be resumed by a later version of emi that writes other metrics.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._columns: list[str] | None = None
+        self._columns: list[str] = []
         self._file: io.FileIO | None = None
 
     def append(self, row: Row) -> None:
         """Write `row` and hand it to the operating system."""
-        text = ""
-        if self._file is None:
-            self._columns = _read(self.path)[0] if self.path.exists() else []
-            if not self._columns:
-                self._columns = _ordered(row)
-                text = _line(self._columns)
+        if self._file is None or not row.keys() <= set(self._columns):
+            self.close()
+            self._columns = _add_columns(self.path, row)
             self._file = open(self.path, "ab", buffering=0)  # noqa: SIM115 - closed by close()
-        assert self._columns is not None
-        unknown = row.keys() - set(self._columns)
-        if unknown:
-            raise ValueError(f"{min(unknown)!r} is not a column of {self.path}")
-        text += _line([_cell(name, row.get(name, math.nan)) for name in self._columns])
-        data = text.encode()
-        while data:  # a nearly full disk may take a part only, before it says that it is full
+        data = _line([_cell(name, row.get(name, math.nan)) for name in self._columns]).encode()
+        while data:  # a nearly full disk may accept a part before it reports that it is full
             data = data[self._file.write(data) :]
 
     def sync(self) -> None:
@@ -78,27 +65,24 @@ class MetricsFile:
 
 
 def keep_until(path: Path, iteration: int) -> Position:
-    """Drop all rows after `iteration`, and a half-written last line; say where the file ends."""
-    columns, rows = _read(path) if path.exists() else ([], [])
+    """Drop all rows after `iteration` and a half-written last line; return where the file ends."""
+    if not path.exists() and iteration == 0:
+        return Position(0, 0, 0.0)
+    columns, rows = _read(path)
     kept = rows[:iteration]
     if len(kept) < iteration:
         raise UserError(
             f"{path} ends at iteration {len(kept)}, before the checkpoint's {iteration}:"
-            " put the complete file back, or start a new run",
+            " restore the complete file or start a new run",
             FAILED,
         )
-    if path.exists():
-        text = "".join(_line(cells) for cells in ([columns] if columns else []) + kept)
-        if text.encode() != path.read_bytes():
-            write_durably(path, text.encode())
-    if not kept:
-        return Position(0, 0, 0.0)
-    last = dict(zip(columns, kept[-1], strict=True))
+    _rewrite(path, columns, kept)
+    last = dict(zip(columns, kept[-1], strict=True)) if kept else {"steps": "0", "seconds": "0"}
     return Position(iteration, int(last["steps"]), float(last["seconds"]))
 
 
 def last_row(path: Path) -> Row | None:
-    """The newest whole row, without reading the rest; None if there is none yet."""
+    """Return the newest complete row without reading the others; None if there is none yet."""
     try:
         with path.open("rb") as file:
             header = file.readline()
@@ -106,35 +90,51 @@ def last_row(path: Path) -> Row | None:
             file.seek(max(len(header), end - 8192))
             lines = file.read().split(b"\n")
         names = header.decode().rstrip("\n").split(",")
-        cells = lines[-2].decode().split(",")  # what follows the last line break is unfinished
+        cells = lines[-2].decode().split(",")  # what follows the last line break is incomplete
         return {name: float(cell) for name, cell in zip(names, cells, strict=True)}
     except (OSError, ValueError, IndexError):
         return None
 
 
-def _read(path: Path) -> tuple[list[str], list[list[str]]]:
-    """Columns and rows of the whole lines; the rows must count 1, 2, 3, …"""
-    whole = path.read_bytes().rpartition(b"\n")[0]
-    try:
-        lines = list(csv.reader(io.StringIO(whole.decode())))
-    except (UnicodeDecodeError, csv.Error):
-        lines = [[]]
-    if not whole:
-        return [], []
-    columns, rows = lines[0], lines[1:]
-    sound = tuple(columns[: len(COLUMNS)]) == COLUMNS and all(
-        len(row) == len(columns) and row[0] == str(number) for number, row in enumerate(rows, 1)
-    )
-    if not sound:
-        raise UserError(f"{path} was changed by hand: put the original back", FAILED)
-    return columns, rows
-
-
-def _ordered(row: Row) -> list[str]:
+def _add_columns(path: Path, row: Row) -> list[str]:
+    """Add the columns of `row` that the file lacks, NaN in all earlier rows; return all columns."""
     missing = [name for name in COLUMNS if name not in row]
     if missing:
         raise ValueError(f"a row of metrics lacks {missing[0]!r}")
-    return [*COLUMNS, *(name for name in row if name not in COLUMNS)]
+    old, rows = _read(path)
+    others = [name for name in (*old, *row) if name not in COLUMNS]
+    columns = [*COLUMNS, *dict.fromkeys(others)]
+    if columns != old:
+        cells = [dict(zip(old, values, strict=True)) for values in rows]
+        _rewrite(path, columns, [[c.get(name, "nan") for name in columns] for c in cells])
+    return columns
+
+
+def _rewrite(path: Path, columns: list[str], rows: list[list[str]]) -> None:
+    """Replace the file durably, if it differs: a crash leaves the old file or the new one."""
+    data = "".join(map(_line, [columns, *rows] if columns else [])).encode()
+    if not path.exists() or path.read_bytes() != data:
+        write_durably(path, data)
+
+
+def _read(path: Path) -> tuple[list[str], list[list[str]]]:
+    """Return columns and rows of the complete lines; the rows must count 1, 2, 3, …"""
+    lines = path.read_bytes().rpartition(b"\n")[0] if path.exists() else b""
+    if not lines:
+        return [], []
+    try:
+        columns, *rows = csv.reader(io.StringIO(lines.decode()))
+    except (UnicodeDecodeError, csv.Error):
+        columns, rows = [], []
+    ordered = [name for name in COLUMNS if name in columns]
+    sound = (
+        tuple(columns[: len(_POSITION)]) == _POSITION
+        and [name for name in columns if name in COLUMNS] == ordered
+        and all(len(r) == len(columns) and r[0] == str(n) for n, r in enumerate(rows, 1))
+    )
+    if not sound:
+        raise UserError(f"{path} was changed by hand: restore the original", FAILED)
+    return columns, rows
 
 
 def _cell(name: str, value: float) -> str:

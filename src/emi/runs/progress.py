@@ -1,13 +1,15 @@
-"""What a long command shows: a live display on a terminal, plain lines anywhere else."""
+"""Progress of a run: a live display on a terminal, plain lines anywhere else."""
 
+import contextlib
+import importlib.util
 import math
 import os
 import sys
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol, TextIO
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TextIO
 
 from emi.runs.metrics_file import Row
 
@@ -18,62 +20,70 @@ if TYPE_CHECKING:
 PLAIN_SECONDS = 10.0
 
 
-class Progress(Protocol):
-    """Told of each step of a run; `stopping` may be called from a signal handler."""
+class Progress:
+    """Shows warnings only, for use from Python; the displays override what they show."""
 
-    def begin(self, title: str, iteration: int, iterations: int) -> None: ...
-    def update(self, row: Row) -> None: ...
-    def note(self, sentence: str) -> None: ...
-    def warn(self, sentence: str) -> None: ...
-    def stopping(self) -> None: ...
-    def end(self) -> None: ...
+    def begin(self, title: str, iteration: int, iterations: int) -> None:
+        """Start at `iteration`, the number of iterations done before."""
+
+    def update(self, row: Row) -> None:
+        """Take the row of metrics.csv that was just written."""
+
+    def note(self, sentence: str) -> None:
+        """Show a remark."""
+
+    def warn(self, sentence: str) -> None:
+        """Show a warning."""
+        warnings.warn(sentence, stacklevel=2)
+
+    def stopping(self) -> None:
+        """Show that a signal was received; called inside the signal handler."""
+
+    def end(self) -> None:
+        """Leave the terminal as it was."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Pace:
-    """How far a run is and how fast it goes, measured over this start."""
+    """How far a run is and how fast it is, measured since this start."""
 
     title: str
     first: int
     iterations: int
     began: float
-    updated: float
-    row: Row
+    row: Row = field(default_factory=dict)
+    updated: float = math.nan
     episode_return: float = math.nan
 
-    def after(self, row: Row, now: float) -> "Pace":
-        """With the next row; the last return stays where no episode finished."""
-        value = row["return_mean"]
-        known = self.episode_return if math.isnan(value) else value
-        return replace(self, row=row, updated=now, episode_return=known)
+    def update(self, row: Row, now: float) -> None:
+        self.row, self.updated = row, now
+        if not math.isnan(row["return_mean"]):  # NaN: no episode finished in this iteration
+            self.episode_return = row["return_mean"]
 
     @property
     def iteration(self) -> int:
         return int(self.row["iteration"]) if self.row else self.first
 
-    def seconds_left(self, now: float) -> float:
-        done = self.iteration - self.first
-        if done == 0:
-            return math.nan
-        in_all = (self.updated - self.began) / done * (self.iterations - self.iteration)
-        return max(0.0, in_all - (now - self.updated))
-
     def facts(self, now: float) -> list[str]:
-        """The same facts for every display."""
+        """What every display shows."""
+        facts = [f"iteration {self.iteration}/{self.iterations}"]
         if not self.row:
-            return [f"iteration {self.iteration}/{self.iterations}"]
+            return facts
+        done, left = self.iteration - self.first, self.iterations - self.iteration
+        seconds = (self.updated - self.began) / done * left - (now - self.updated)
+        value = "-" if math.isnan(self.episode_return) else f"{self.episode_return:.4g}"
         return [
-            f"iteration {self.iteration}/{self.iterations}",
+            *facts,
             f"{int(self.row['steps']):,} steps",
             f"{self.row['steps_per_second']:,.0f} steps/s",
-            f"{clock(self.seconds_left(now))} left",
-            f"return {'-' if math.isnan(self.episode_return) else f'{self.episode_return:.4g}'}",
+            f"{clock(max(0.0, seconds))} left",
+            f"return {value}",
             f"bonus {self.row['bonus_mean']:.3g}",
         ]
 
 
 def clock(seconds: float) -> str:
-    """3725.0 to 1:02:05."""
+    """Format 3725.0 as 1:02:05."""
     if not math.isfinite(seconds):
         return "?"
     minutes, rest = divmod(round(seconds), 60)
@@ -82,7 +92,7 @@ def clock(seconds: float) -> str:
 
 
 class Lines:
-    """Lines on a stream that may vanish: a run does not end because nobody reads along."""
+    """Lines on a stream; a closed pipe ends the output, not the run."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -98,30 +108,8 @@ class Lines:
             self._open = False
 
 
-class Silent:
-    """Shows nothing but warnings: for use from Python."""
-
-    def begin(self, title: str, iteration: int, iterations: int) -> None:
-        """Say nothing."""
-
-    def update(self, row: Row) -> None:
-        """Say nothing."""
-
-    def note(self, sentence: str) -> None:
-        """Say nothing."""
-
-    def warn(self, sentence: str) -> None:
-        warnings.warn(sentence, stacklevel=2)
-
-    def stopping(self) -> None:
-        """Say nothing."""
-
-    def end(self) -> None:
-        """Say nothing."""
-
-
-class PlainLines:
-    """The first and the last iteration, and one line about every `every_seconds` between them."""
+class PlainProgress(Progress):
+    """The first and the last iteration, and one line every `every_seconds` between them."""
 
     def __init__(
         self,
@@ -132,19 +120,15 @@ class PlainLines:
         self._lines = Lines(stream)
         self._every = every_seconds
         self._now = now
-        self._pace: Pace | None = None
         self._written = -math.inf
 
     def begin(self, title: str, iteration: int, iterations: int) -> None:
-        now = self._now()
-        self._pace = Pace(title, iteration, iterations, now, now, {})
-        self._written = -math.inf
+        self._pace = Pace(title, iteration, iterations, self._now())
         self._lines.write(f"{title}: {iterations} iterations, from {iteration}")
 
     def update(self, row: Row) -> None:
-        assert self._pace is not None, "begin() comes first"
         now = self._now()
-        self._pace = self._pace.after(row, now)
+        self._pace.update(row, now)
         if self._pace.iteration == self._pace.iterations or now - self._written >= self._every:
             self._lines.write("  ".join(self._pace.facts(now)))
             self._written = now
@@ -156,31 +140,25 @@ class PlainLines:
         tell(f"warning: {sentence}")
 
     def stopping(self) -> None:
-        tell("stopping after this iteration; once more to stop at once")
-
-    def end(self) -> None:
-        """Nothing to clear."""
+        tell("stopping after this iteration; a second signal stops at once")
 
 
-class LiveDisplay:
-    """Two lines that keep themselves up to date, drawn with rich."""
+class LiveProgress(Progress):
+    """Two lines that rich keeps up to date."""
 
     def __init__(self) -> None:
         self._live: Live | None = None
-        self._pace: Pace | None = None
         self._stopping = False
 
     def begin(self, title: str, iteration: int, iterations: int) -> None:
         from rich.live import Live
 
-        now = time.monotonic()
-        self._pace = Pace(title, iteration, iterations, now, now, {})
+        self._pace = Pace(title, iteration, iterations, time.monotonic())
         self._live = Live(get_renderable=self._draw, refresh_per_second=4)
         self._live.start()
 
     def update(self, row: Row) -> None:
-        assert self._pace is not None, "begin() comes first"
-        self._pace = self._pace.after(row, time.monotonic())
+        self._pace.update(row, time.monotonic())
 
     def note(self, sentence: str) -> None:
         if self._live is None:
@@ -192,10 +170,10 @@ class LiveDisplay:
         self.note(f"warning: {sentence}")
 
     def stopping(self) -> None:
-        # Only a flag, for rich may be in the middle of drawing; and the cursor comes back now,
-        # because the next signal ends the process on the spot.
+        # Only a flag, because rich may be drawing. The cursor is shown again now, because a second
+        # signal ends the process at once.
         self._stopping = True
-        os.write(sys.stdout.fileno(), b"\x1b[?25h")
+        show_cursor()
 
     def end(self) -> None:
         if self._live is not None:
@@ -208,38 +186,33 @@ class LiveDisplay:
         from rich.table import Table
         from rich.text import Text
 
-        assert self._pace is not None
-        now = time.monotonic()
+        now, pace = time.monotonic(), self._pace
         first = Table.grid(padding=(0, 2))
-        bar = ProgressBar(total=self._pace.iterations, completed=self._pace.iteration, width=30)
-        title = Text(self._pace.title, style="bold")
-        first.add_row(title, bar, clock(now - self._pace.began))
-        second = Text("  ".join(self._pace.facts(now)))
+        bar = ProgressBar(total=pace.iterations, completed=pace.iteration, width=30)
+        first.add_row(Text(pace.title, style="bold"), bar, clock(now - pace.began))
+        second = Text("  ".join(pace.facts(now)))
         if self._stopping:
             second.append("\nstopping after this iteration; Ctrl-C again to stop at once", "yellow")
         return Group(first, second)
 
 
 def choose_progress() -> Progress:
-    """Live on a terminal if rich is installed, else plain lines."""
-    if live_possible():
-        return LiveDisplay()
-    return PlainLines(sys.stdout)
+    """Return the live display on a terminal if rich is installed, otherwise plain lines."""
+    return LiveProgress() if live_possible() else PlainProgress(sys.stdout)
 
 
 def live_possible() -> bool:
-    if not sys.stdout.isatty() or os.environ.get("TERM") == "dumb":
-        return False
-    try:
-        import rich  # noqa: F401
-    except ImportError:
-        return False
-    return True
+    """Return whether stdout is a terminal and rich is installed."""
+    terminal = sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+    return terminal and importlib.util.find_spec("rich") is not None
+
+
+def show_cursor() -> None:
+    """Show the terminal's cursor again; safe inside a signal handler."""
+    os.write(sys.stdout.fileno(), b"\x1b[?25h")
 
 
 def tell(sentence: str) -> None:
-    """A sentence to stderr in one system call, which is safe inside a signal handler."""
-    try:
+    """Write a sentence to stderr in one system call; safe inside a signal handler."""
+    with contextlib.suppress(OSError):
         os.write(2, f"emi: {sentence}\n".encode())
-    except OSError:
-        return

@@ -1,7 +1,6 @@
-"""Where a run came from: versions, commit, command and machine; no names of users or hosts."""
+"""The origin of a run: versions, commit, command and machine; no names of users or hosts."""
 
 import importlib.metadata
-import os
 import platform
 import subprocess
 from collections.abc import Sequence
@@ -12,46 +11,38 @@ from typing import Any
 import emi
 from emi.training.config import usable_cores
 
-# Whatever can decide a number.
+# Packages that can change a number.
 _DISTRIBUTIONS = (
-    "torch",
-    "numpy",
-    "scipy",
-    "gymnasium",
-    "mujoco",
-    "ale-py",
-    "stable-baselines3",
-    "safetensors",
+    *("torch", "numpy", "scipy", "gymnasium"),
+    *("mujoco", "ale-py", "stable-baselines3", "safetensors"),
 )
 
 
-def describe_start(words: Sequence[str], iteration: int) -> dict[str, Any]:
-    """One entry of `starts` in provenance.json: a run that begins or goes on at `iteration`.
+def describe_start(command: Sequence[str], iteration: int) -> dict[str, Any]:
+    """Return one entry of `starts` in provenance.json: a run that starts or resumes at `iteration`.
 
-    `words` is the command as typed; of absolute paths only the last part is kept.
+    `command` is the command line; of absolute paths only the last part is kept.
     """
     commit, modified = _commit()
     return {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "iteration": iteration,
-        "command": " ".join(_without_place(word) for word in words),
+        "command": " ".join(map(_without_directory, command)),
         "commit": commit,
         "modified": modified,
-        "versions": _versions(),
-        "machine": _machine(),
+        "versions": {
+            "python": platform.python_version(),
+            "emi": emi.__version__,
+            **{name: _version(name) for name in _DISTRIBUTIONS},
+        },
+        "machine": {"cpu": _cpu_model(), "cores": usable_cores(), "platform": platform.platform()},
     }
 
 
-def _without_place(word: str) -> str:
-    name, equals, value = word.rpartition("=")
+def _without_directory(argument: str) -> str:
+    name, equals, value = argument.rpartition("=")
     path = PurePath(value)
     return f"{name}{equals}{path.name if path.is_absolute() else value}"
-
-
-def _versions() -> dict[str, str | None]:
-    versions: dict[str, str | None] = {"python": platform.python_version()}
-    versions["emi"] = emi.__version__
-    return versions | {name: _version(name) for name in _DISTRIBUTIONS}
 
 
 def _version(distribution: str) -> str | None:
@@ -62,20 +53,20 @@ def _version(distribution: str) -> str | None:
 
 
 def _commit() -> tuple[str | None, bool | None]:
-    """Commit that holds our source, and whether the source differs from it; None if unknown."""
+    """Return the commit of our source and whether the source differs from it; None if unknown."""
     source = Path(emi.__path__[0])
-    # A package installed inside somebody's checkout is not part of it: our files must be tracked.
+    # A package installed inside another repository is not part of it: our files must be tracked.
     if _git(source, "ls-files", "--error-unmatch", "cli.py") is None:
         return None, None
     status = _git(source, "status", "--porcelain", "--", ".")
     return _git(source, "rev-parse", "HEAD"), None if status is None else bool(status)
 
 
-def _git(where: Path, *words: str) -> str | None:
+def _git(directory: Path, *arguments: str) -> str | None:
     try:
         done = subprocess.run(
-            ["git", "--no-optional-locks", *words],
-            cwd=where,
+            ["git", "--no-optional-locks", *arguments],
+            cwd=directory,
             capture_output=True,
             text=True,
             timeout=10,
@@ -84,10 +75,6 @@ def _git(where: Path, *words: str) -> str | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.strip() if done.returncode == 0 else None
-
-
-def _machine() -> dict[str, Any]:
-    return {"cpu": _cpu_model(), "cores": usable_cores(), "platform": platform.platform()}
 
 
 def _cpu_model() -> str:

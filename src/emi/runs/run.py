@@ -1,6 +1,7 @@
-"""One run and its effects: rows, events, checkpoints and signals around `Trainer.iterate`."""
+"""One run and everything it writes: metrics, events and checkpoints around `Trainer.iterate`."""
 
 import contextlib
+import dataclasses
 import math
 import signal
 import time
@@ -10,22 +11,23 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from emi.envs import time_limit
-from emi.runs import checkpoint, run_directory, tensorboard_events
 from emi.errors import FAILED, UserError
-from emi.training.config import TrainConfig, differences
+from emi.runs import checkpoint, run_directory, tensorboard_events
+from emi.runs.embedding_sample import embedding_sample
 from emi.runs.metrics_file import MetricsFile, Position, Row, keep_until, last_row
-from emi.runs.progress import Progress, Silent
+from emi.runs.progress import Progress, tell
 from emi.runs.run_directory import RunDirectory
 from emi.runs.stop_signals import StopRequest, stop_signals
 from emi.runs.tensorboard_events import TensorBoardEvents
-from emi.runs.embedding_sample import embedding_sample
+from emi.training.config import TrainConfig
 from emi.training.trainer import Trainer
 
 CHECKPOINT_SECONDS = 60.0
 
+
 @dataclass(frozen=True)
-class Outcome:
-    """How far a run came; `stopped_by` is the signal that ended it early, if one did."""
+class RunResult:
+    """How far a run got; `stopped_by` is the signal that stopped it, if one did."""
 
     directory: RunDirectory
     iteration: int
@@ -45,75 +47,90 @@ def run(
     progress: Progress | None = None,
     command: Sequence[str] = (),
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
-) -> Outcome:
-    """Train `config` in the directory `out` until it is complete or a signal comes.
+) -> RunResult:
+    """Train `config` in the directory `out` until it is complete or a signal is received.
 
-    A new run needs a directory that is empty or not there; with `resume`, `out` holds a run of the
-    same config, which goes on from its newest checkpoint. Checkpoints are written before the
-    first iteration, at most every `checkpoint_seconds`, at the end, and when a signal comes: then
-    the iteration under way is finished first. A complete run is left as it is. `command` is
-    kept in provenance.json.
+    A new run needs a directory that is empty or does not exist. With `resume`, `out` holds a run of
+    the same config, which continues from its newest checkpoint; a complete run is left as it is.
+    Checkpoints are written before the first iteration, every `checkpoint_seconds`, at the end, and
+    after a signal, once the current iteration is finished. `command` is stored in provenance.json.
     """
     directory = RunDirectory(Path(out))
-    progress = progress or Silent()
+    progress = progress or Progress()
+    check = run_directory.require_same if resume else run_directory.require_free
     with ExitStack() as stack:
         stop = stack.enter_context(stop_signals(progress.stopping))
-        if resume:
-            _require_same(directory, config)
-        else:
-            run_directory.require_free(directory, config)
-        # The trainer comes before the first byte, so that what it refuses leaves no trace.
+        check(directory, config)
+        # The trainer is built before anything is written: a config that it rejects leaves no file.
         trainer = Trainer(config)
         stack.callback(trainer.close)
-        with _first_write(directory):
+        with _writing(directory, begun=False):
             directory.path.mkdir(parents=True, exist_ok=True)
             stack.enter_context(run_directory.locked(directory))
+        check(directory, config)  # again, now that no other process can write
         if resume:
-            # Killed before its first checkpoint, a run has no rows either, and starts over.
+            # A run killed before its first checkpoint has no rows either, and starts again.
             if checkpoint.exists(directory.checkpoints) or last_row(directory.metrics) is not None:
                 restore_newest(trainer, directory, progress.warn)
             if trainer.iteration >= config.iterations:
-                return Outcome(directory, trainer.iteration, config.iterations)
+                return RunResult(directory, trainer.iteration, config.iterations)
         else:
-            run_directory.require_free(directory, config)  # again, now that nobody else can write
-            with _first_write(directory):
+            with _writing(directory, begun=False):
                 run_directory.write_config(directory, config)
         with _writing(directory):
             end = keep_until(directory.metrics, trainer.iteration)
             run_directory.add_start(directory, config, command, trainer.iteration)
-            record = _open_record(directory, end.steps, progress)
+            record = _Record(directory, end.steps, progress)
         stack.callback(record.close)
         record.save(trainer)
         _note_cut_episodes(config, progress)
         stack.callback(progress.end)
-        progress.begin(_title(config), trainer.iteration, config.iterations)
+        title = f"{config.env} {config.method} seed {config.seed}"
+        progress.begin(title, trainer.iteration, config.iterations)
         _loop(trainer, record, end, stop, progress, checkpoint_seconds)
-        return Outcome(directory, trainer.iteration, config.iterations, stop.signal)
+        return RunResult(directory, trainer.iteration, config.iterations, stop.signal)
 
 
 def restore_newest(trainer: Trainer, directory: RunDirectory, warn: Callable[[str], None]) -> None:
-    """Put the newest whole checkpoint into `trainer`; `warn` is told of damaged ones.
-
-    UserError if it is not this trainer's.
-    """
+    """Load the newest sound checkpoint into `trainer`; `warn` is called for each damaged one."""
     loaded = checkpoint.load_latest(directory.checkpoints)
     for warning in loaded.warnings:
         warn(warning)
     try:
         trainer.load_state_dict(loaded.state)
     except (KeyError, ValueError, TypeError, RuntimeError) as error:
+        reason = " ".join(str(error).split())
         raise UserError(
-            f"{loaded.path} was written by another version of emi: {_one_line(error)}", FAILED
+            f"{loaded.path} does not fit this version of emi or of the method: {reason}", FAILED
         ) from None
 
 
-class _Record:
-    """What a run leaves on disk, in an order that makes a crash at any moment harmless."""
+@contextlib.contextmanager
+def restored(path: Path, num_envs: int | None = None) -> Iterator[Trainer]:
+    """Build the trainer of the run in `path` on one CPU thread, with its newest checkpoint.
 
-    def __init__(self, directory: RunDirectory, events: TensorBoardEvents | None) -> None:
+    Neither a video nor a diagnosis needs the device or the threads of the training.
+    """
+    directory = RunDirectory(path)
+    config = run_directory.read_config(directory.config)
+    num_envs = num_envs or config.num_envs
+    trainer = Trainer(dataclasses.replace(config, device="cpu", threads=1, num_envs=num_envs))
+    with contextlib.closing(trainer):
+        restore_newest(trainer, directory, lambda warning: tell(f"warning: {warning}"))
+        yield trainer
+
+
+class _Record:
+    """What a run writes, in an order in which a crash at any moment loses nothing."""
+
+    def __init__(self, directory: RunDirectory, steps: int, progress: Progress) -> None:
         self._directory = directory
         self._metrics = MetricsFile(directory.metrics)
-        self._events = events
+        self._events: TensorBoardEvents | None = None
+        if tensorboard_events.is_installed():
+            self._events = TensorBoardEvents(directory.tensorboard, steps)
+        else:
+            progress.note("no TensorBoard events are written: pip install 'emi-rl[train]' for them")
 
     def append(self, row: Row) -> None:
         with _writing(self._directory):
@@ -122,7 +139,10 @@ class _Record:
                 self._events.append(row)
 
     def save(self, trainer: Trainer) -> None:
-        """Checkpoint; a complete run gets its embedding sample first, so that it always has one."""
+        """Write a checkpoint; at the end of the run, the embedding sample before it.
+
+        In this order, a run that is complete always has a sample.
+        """
         with _writing(self._directory):
             self._metrics.sync()  # a checkpoint is never ahead of metrics.csv
             if trainer.iteration >= trainer.total_iterations:
@@ -143,7 +163,7 @@ def _loop(
     progress: Progress,
     checkpoint_seconds: float,
 ) -> None:
-    """Iterate until complete or told to stop; `end` is where metrics.csv ends before it."""
+    """Iterate until the run is complete or asked to stop; metrics.csv starts at `end`."""
     began = saved = time.monotonic()
     steps = end.steps
     while trainer.iteration < trainer.total_iterations and not stop:
@@ -164,58 +184,26 @@ def _loop(
     record.save(trainer)
 
 
-def _open_record(directory: RunDirectory, steps: int, progress: Progress) -> _Record:
-    if tensorboard_events.is_installed():
-        return _Record(directory, TensorBoardEvents(directory.tensorboard, steps))
-    progress.note("no TensorBoard events are written: pip install 'emi-rl[train]' for them")
-    return _Record(directory, None)
-
-
 def _note_cut_episodes(config: TrainConfig, progress: Progress) -> None:
-    """A return that only the short episodes make up looks like any other."""
+    """Note that the longest episodes never finish, and so are missing from the reported return."""
     longest = time_limit(config.env)
     steps = math.ceil(config.steps_per_iteration / config.num_envs)
     if longest is not None and steps < longest:
         progress.note(
-            f"each environment takes {steps} steps in an iteration and an episode up to {longest}: "
-            "one that is cut off counts in no return; for whole ones raise steps_per_iteration or "
-            "lower num_envs (--set)"
-        )
-
-
-def _require_same(directory: RunDirectory, config: TrainConfig) -> None:
-    different = differences(config, run_directory.read_config(directory))
-    if different:
-        raise UserError(
-            f"{directory.path} holds another run ({different[0]} differs): choose another --out"
+            f"each environment takes {steps} steps in an iteration, but an episode can have "
+            f"{longest}: episodes that are cut off do not count in the return; to include them, "
+            "raise steps_per_iteration or lower num_envs (--set)"
         )
 
 
 @contextlib.contextmanager
-def _first_write(directory: RunDirectory) -> Iterator[None]:
+def _writing(directory: RunDirectory, *, begun: bool = True) -> Iterator[None]:
+    """Turn an OSError into one sentence; `begun`: the directory holds this run already."""
     try:
         yield
     except OSError as error:
-        raise UserError(
-            f"cannot write in {directory.path}: {error.strerror}: make it writable or go elsewhere"
-        ) from None
-
-
-@contextlib.contextmanager
-def _writing(directory: RunDirectory) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise UserError(
-            f"cannot write in {directory.path}: {error.strerror or error}:"
-            f" when that is fixed, resume with: {directory.resume_command}",
-            FAILED,
-        ) from None
-
-
-def _title(config: TrainConfig) -> str:
-    return f"{config.env} {config.method} seed {config.seed}"
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())
+        problem = f"cannot write in {directory.path}: {error.strerror or error}"
+        if begun:
+            advice = f"when that is fixed, resume with: {directory.resume_command}"
+            raise UserError(f"{problem}: {advice}", FAILED) from None
+        raise UserError(f"{problem}: make it writable or choose another --out") from None

@@ -1,12 +1,12 @@
-"""The files of one run: where they are, who may write them, and what they say about the run.
+"""The files of one run: their paths, who may write them, and how they are written.
 
 config.json             the resolved config
-provenance.json         versions, commit, command and machine of each start
+provenance.json         settings that differ from the preset; versions, commit and machine per start
 metrics.csv             one row per iteration
 tensorboard/            the same rows as TensorBoard events
-checkpoints/            the last two
-embedding.safetensors   a sample of states and embeddings, when the run is complete
-.lock                   held by the one process that writes
+checkpoints/            the last two checkpoints
+embedding.safetensors   a sample of states and embeddings, once the run is complete
+.lock                   held by the process that writes
 """
 
 import contextlib
@@ -15,50 +15,34 @@ import json
 import os
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from safetensors.torch import save
 from torch import Tensor
 
 from emi.durable_file import write_durably
-from emi.runs import checkpoint
-from emi.training import config as configs
 from emi.errors import UserError
-from emi.training.config import TrainConfig, differences
+from emi.runs import checkpoint
 from emi.runs.provenance import describe_start
+from emi.training import config as configs
+from emi.training.config import TrainConfig, differences
 from emi.training.presets import changed_settings
 
 _LOCK = ".lock"
 
 
-@dataclass(frozen=True)
 class RunDirectory:
-    path: Path
+    """The paths of one run."""
 
-    @property
-    def config(self) -> Path:
-        return self.path / "config.json"
-
-    @property
-    def provenance(self) -> Path:
-        return self.path / "provenance.json"
-
-    @property
-    def metrics(self) -> Path:
-        return self.path / "metrics.csv"
-
-    @property
-    def tensorboard(self) -> Path:
-        return self.path / "tensorboard"
-
-    @property
-    def checkpoints(self) -> Path:
-        return self.path / "checkpoints"
-
-    @property
-    def embedding(self) -> Path:
-        return self.path / "embedding.safetensors"
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.config = path / "config.json"
+        self.provenance = path / "provenance.json"
+        self.metrics = path / "metrics.csv"
+        self.tensorboard = path / "tensorboard"
+        self.checkpoints = path / "checkpoints"
+        self.embedding = path / "embedding.safetensors"
 
     @property
     def resume_command(self) -> str:
@@ -66,32 +50,38 @@ class RunDirectory:
 
 
 def default_path(config: TrainConfig) -> Path:
-    """`runs/<environment>-<method>-seed<k>`."""
+    """Return `runs/<environment>-<method>-seed<k>`."""
     name = f"{file_name(config.env)}-{file_name(config.method)}-seed{config.seed}"
     return Path("runs") / name
 
 
 def file_name(name: str) -> str:
-    """The name of an environment or a method as part of a path: `gym:Ant-v5` to `gym-Ant-v5`."""
+    """Return an environment or method as part of a path: `gym:Ant-v5` becomes `gym-Ant-v5`."""
     return name.replace(":", "-").replace("/", "-")
 
 
-def read_config(directory: RunDirectory) -> TrainConfig:
-    """The config of the run in `directory`."""
+def read_config(file: Path) -> TrainConfig:
+    """Read what `config_bytes` wrote; UserError if there is none or it is not a config."""
     try:
-        return configs.from_dict(json.loads(directory.config.read_bytes()))
+        return configs.from_dict(json.loads(file.read_bytes()))
     except FileNotFoundError:
+        raise UserError(f"{file.parent} holds no run: there is no {file.name} in it") from None
+    except (OSError, ValueError, RecursionError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise UserError(f"cannot read {file}: {reason}") from None
+
+
+def require_same(directory: RunDirectory, config: TrainConfig) -> None:
+    """Raise UserError unless `directory` holds a run of `config`."""
+    different = differences(config, read_config(directory.config))
+    if different:
         raise UserError(
-            f"{directory.path} holds no run: there is no config.json in it"
-        ) from None
-    except OSError as error:
-        raise UserError(f"cannot read {directory.config}: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{directory.config} is not a config of emi: {error}") from None
+            f"{directory.path} holds another run ({different[0]} differs): choose another --out"
+        )
 
 
-def require_free(directory: RunDirectory, asked: TrainConfig) -> None:
-    """UserError unless a new run of `asked` can be put there; writes nothing."""
+def require_free(directory: RunDirectory, config: TrainConfig) -> None:
+    """Raise UserError unless a new run of `config` can be written there; writes nothing."""
     path = directory.path
     if not path.exists():
         parent = next(p for p in path.absolute().parents if p.exists())
@@ -103,52 +93,48 @@ def require_free(directory: RunDirectory, asked: TrainConfig) -> None:
     if not path.is_dir():
         raise UserError(f"{path} is a file: choose another --out")
     if directory.config.exists():
-        found = read_config(directory)
-        different = differences(asked, found)
-        if different:
-            raise UserError(
-                f"{path} holds another run ({different[0]} differs): choose another --out"
-            )
+        require_same(directory, config)
         done = checkpoint.latest_iteration(directory.checkpoints) or 0
-        if done >= found.iterations:
+        if done >= config.iterations:
             raise UserError(f"{path} holds this run, complete: choose another --out")
         raise UserError(
-            f"{path} holds this run, stopped at iteration {done} of {found.iterations}:"
-            f" go on with: {directory.resume_command}"
+            f"{path} holds this run, stopped at iteration {done} of {config.iterations}:"
+            f" resume with: {directory.resume_command}"
         )
-    # A run that died before it wrote config.json leaves a lock and unfinished files: no obstacle.
-    others = [p.name for p in path.iterdir() if p.name != _LOCK and not _is_unfinished(p)]
+    # A run killed before it wrote config.json leaves a lock and unfinished files: they are ignored.
+    names = [p.name for p in path.iterdir()]
+    others = [n for n in names if n != _LOCK and not (n[0] == "." and n.endswith(".writing"))]
     if others:
         raise UserError(f"{path} holds other files ({min(others)}): choose another --out")
     if not os.access(path, os.W_OK | os.X_OK):
         raise UserError(f"no permission to write in {path}: choose another --out")
 
 
-def write_config(directory: RunDirectory, new: TrainConfig) -> None:
+def write_config(directory: RunDirectory, config: TrainConfig) -> None:
     """Write config.json; from then on the directory holds a run."""
-    write_durably(directory.config, config_bytes(new))
+    write_durably(directory.config, config_bytes(config))
 
 
 def add_start(
-    directory: RunDirectory, config: TrainConfig, words: Sequence[str], iteration: int
+    directory: RunDirectory, config: TrainConfig, command: Sequence[str], iteration: int
 ) -> None:
-    """Add this process to the `starts` of provenance.json, and what was changed from the preset."""
+    """Add this process to the `starts` in provenance.json.
+
+    At the first start, the settings that differ from the preset are stored as `changed`. They are
+    kept when the run is resumed, because a later version of emi may have another preset.
+    """
     try:
-        before = json.loads(directory.provenance.read_bytes())
-        starts = before["starts"] if isinstance(before["starts"], list) else []
+        record = json.loads(directory.provenance.read_bytes())
+        starts = [*record["starts"]]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        before, starts = {}, []  # none yet, or unreadable: a lost record does not stop training
-    # Kept from the first start: a later version may have another preset.
-    changed = before.get("changed") if starts else changed_settings(config)
-    record = {} if changed is None else {"changed": changed}
-    starts = [*starts, describe_start(words, iteration)]
+        # The first start, or an unreadable file: a lost record does not stop training.
+        record, starts = {"changed": changed_settings(config)}, []
+    starts.append(describe_start(command, iteration))
     write_durably(directory.provenance, _json_bytes({**record, "starts": starts}))
 
 
 def write_embedding(directory: RunDirectory, sample: dict[str, Tensor]) -> None:
-    """Write embedding.safetensors, if the method has an embedding."""
-    from safetensors.torch import save
-
+    """Write embedding.safetensors if the method has an embedding."""
     if sample:
         own = {k: v.detach().cpu().contiguous().clone() for k, v in sample.items()}
         write_durably(directory.embedding, save(own))
@@ -167,12 +153,8 @@ def locked(directory: RunDirectory) -> Iterator[None]:
         yield
 
 
-def _is_unfinished(path: Path) -> bool:
-    return path.name.startswith(".") and path.name.endswith(".writing")
-
-
 def config_bytes(config: TrainConfig) -> bytes:
-    """config.json of a run, or the file that `emi train --config` reads."""
+    """Return the content of config.json, which `emi train --config` reads as well."""
     return _json_bytes(configs.to_dict(config))
 
 

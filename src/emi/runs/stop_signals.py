@@ -1,4 +1,4 @@
-"""Signals that ask a run to stop: the first one politely, the second one at once."""
+"""Stop signals: the first one asks the run to stop, a second one ends the process at once."""
 
 import contextlib
 import signal
@@ -10,7 +10,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
 
 
 class StopRequest:
-    """`signal` is None until somebody asks to stop."""
+    """True once a signal was received; `signal` is that signal."""
 
     def __init__(self) -> None:
         self.signal: signal.Signals | None = None
@@ -21,10 +21,10 @@ class StopRequest:
 
 @contextlib.contextmanager
 def stop_signals(on_stop: Callable[[], None]) -> Iterator[StopRequest]:
-    """Catch the first signal and tell `on_stop`; the next one has its usual effect.
+    """Catch the first signal and call `on_stop`; the next one has its usual effect.
 
-    Signals that are ignored stay ignored (`nohup`), and away from the main thread, where Python
-    takes no signals, nothing is caught.
+    Ignored signals stay ignored (`nohup`). Outside the main thread, where Python handles no
+    signals, nothing is caught.
     """
     request = StopRequest()
     before: dict[signal.Signals, object] = {}

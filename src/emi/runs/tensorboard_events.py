@@ -1,6 +1,7 @@
 """The rows of metrics.csv as TensorBoard events, if TensorBoard is installed."""
 
 import contextlib
+import importlib.util
 import math
 import time
 from pathlib import Path
@@ -9,15 +10,11 @@ from emi.runs.metrics_file import Row
 
 
 def is_installed() -> bool:
-    try:
-        import tensorboard  # noqa: F401
-    except ImportError:
-        return False
-    return True
+    return importlib.util.find_spec("tensorboard") is not None
 
 
 class TensorBoardEvents:
-    """Scalars over environment steps; what an earlier process wrote after `steps` is hidden.
+    """Scalars over environment steps; events of an earlier process after `steps` are hidden.
 
     Not PyTorch's SummaryWriter: its thread dies with a traceback on a full disk, and its files
     are named after the host.
@@ -52,6 +49,6 @@ class TensorBoardEvents:
         self._records.flush()
 
     def close(self) -> None:
-        # After a failed write the rest fails again here, and the run has said so already.
+        # After a failed write, closing fails again; the run has reported the first failure.
         with contextlib.suppress(OSError):
             self._records.close()

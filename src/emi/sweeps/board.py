@@ -1,12 +1,11 @@
-"""What a sweep shows: a live table on a terminal, a line per change anywhere else."""
+"""Progress of a sweep: a live table on a terminal, one line per change anywhere else."""
 
 import math
-import os
 import sys
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from emi.runs.metrics_file import last_row
-from emi.runs.progress import Lines, clock, live_possible, tell
+from emi.runs.progress import Lines, clock, live_possible, show_cursor, tell
 from emi.sweeps.plan import STATES, Cell, State, counts
 
 if TYPE_CHECKING:
@@ -15,20 +14,8 @@ if TYPE_CHECKING:
 _TABLE_ROWS = 20
 
 
-class Board(Protocol):
-    """Shows a list of cells that the sweep keeps up to date."""
-
-    def show(self) -> None: ...
-    def stopping(self) -> None: ...
-    def end(self) -> None: ...
-
-
-def choose_board(cells: list[Cell]) -> Board:
-    return LiveTable(cells) if live_possible() else PlainLines(cells)
-
-
-class PlainLines:
-    """One line whenever a run changes its state."""
+class PlainBoard:
+    """One line whenever the state of a run in `cells` changes."""
 
     def __init__(self, cells: list[Cell]) -> None:
         self._cells = cells
@@ -42,14 +29,14 @@ class PlainLines:
                 self._lines.write(f"{cell.name}: {cell.state}")
 
     def stopping(self) -> None:
-        tell("stopping after the iterations under way")
+        tell("stopping after the current iterations")
 
     def end(self) -> None:
         self.show()
 
 
-class LiveTable:
-    """The runs that matter now, drawn with rich."""
+class LiveBoard:
+    """A table of `cells`, running and failed ones first, drawn with rich."""
 
     def __init__(self, cells: list[Cell]) -> None:
         from rich.live import Live
@@ -57,16 +44,14 @@ class LiveTable:
         self._cells = cells
         self._stopping = False
         self._live = Live(get_renderable=self.draw, refresh_per_second=2)
-        self._started = False
 
     def show(self) -> None:
-        if not self._started:
+        if not self._live.is_started:
             self._live.start()
-            self._started = True
 
     def stopping(self) -> None:
         self._stopping = True
-        os.write(sys.stdout.fileno(), b"\x1b[?25h")  # the next signal ends us as we stand
+        show_cursor()  # a second signal ends the process at once
 
     def end(self) -> None:
         self._live.stop()
@@ -75,7 +60,7 @@ class LiveTable:
         from rich.table import Table
 
         cells = list(self._cells)
-        stopping = "; stopping after the iterations under way" if self._stopping else ""
+        stopping = "; stopping after the current iterations" if self._stopping else ""
         table = Table(caption=counts(cells) + stopping, caption_justify="left")
         for title in ("run", "state", "iteration", "steps/s", "left", "return", "bonus"):
             table.add_column(title, justify="left" if title in ("run", "state") else "right")
@@ -84,8 +69,16 @@ class LiveTable:
         return table
 
 
+Board = PlainBoard | LiveBoard
+
+
+def choose_board(cells: list[Cell]) -> Board:
+    """Return the display of `cells`, a list that the sweep keeps up to date."""
+    return LiveBoard(cells) if live_possible() else PlainBoard(cells)
+
+
 def _facts(cell: Cell) -> list[str]:
-    """Iteration, steps/s, time left, return and bonus, as far as the run has come."""
+    """Return iteration, steps/s, time left, return and bonus; empty before the first row."""
     row = last_row(cell.path / "metrics.csv")
     if row is None or cell.state == "conflict":
         return [""] * 5

@@ -1,48 +1,42 @@
-"""The grid of a sweep: environments × methods × seeds, and how each run stands.
+"""The grid of a sweep, environments × methods × seeds, and the state of each run.
 
-Runs live in `OUT/<environment>/<method>/seed<k>`, each with its output beside it in `seed<k>.log`.
+A run has the directory `OUT/<environment>/<method>/seed<k>`. Next to it, `seed<k>.json` holds its
+config, which is passed to `emi train --config`, and `seed<k>.log` its output.
 """
 
 import itertools
+import os
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
-from emi.durable_file import write_durably
+from emi.durable_file import write_and_sync
 from emi.errors import UserError
-from emi.runs import checkpoint, run_directory
-from emi.runs.run_directory import RunDirectory, config_bytes, file_name
+from emi.runs import checkpoint
+from emi.runs.run_directory import RunDirectory, config_bytes, file_name, read_config
 from emi.training.config import TrainConfig, differences
 from emi.training.presets import command_words, resolve
 
 _MAX_SEEDS = 1_000
 
+# In the order in which a display shows them.
 State = Literal["running", "failed", "conflict", "stopped", "waiting", "done", "skipped"]
-STATES: tuple[State, ...] = (
-    "running",
-    "failed",
-    "conflict",
-    "stopped",
-    "waiting",
-    "done",
-    "skipped",
-)
-"""the most interesting first"""
+STATES: tuple[State, ...] = get_args(State)
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One run of the grid: what it is, where it is, and how it stands."""
+    """One run of the grid."""
 
     config: TrainConfig
     path: Path
     state: State = "waiting"
     problem: str = ""
     label: str = ""
-    """what tells it from a run of the same environment, method and seed"""
+    """distinguishes it from a run of the same environment, method and seed"""
 
     @property
     def name(self) -> str:
@@ -55,32 +49,22 @@ class Cell:
 
     @property
     def config_file(self) -> Path:
-        """The config that is handed to the run."""
         return self.path.with_name(f"{self.path.name}.json")
 
     @property
-    def words(self) -> tuple[str, ...]:
-        """The arguments of `emi` that start the run, or resume it if it was begun."""
+    def arguments(self) -> tuple[str, ...]:
+        """The arguments of `emi` that start the run, or resume it if it has begun."""
         return ("train", "--config", str(self.config_file), "--out", str(self.path), "--resume")
 
     @property
     def command(self) -> str:
-        """What a person would type to train it."""
-        return shlex.join(["emi", *command_words(self.config), "--out", str(self.path)])
-
-    def write_config(self) -> None:
-        """Write `config_file`; UserError if that is impossible."""
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            write_durably(self.config_file, config_bytes(self.config))
-        except OSError as error:
-            raise UserError(
-                f"cannot write in {self.path.parent}: {error.strerror}: choose another --out"
-            ) from None
+        """The same as a person would type it, with options instead of a file."""
+        words = command_words(self.config)
+        return shlex.join(["emi", *words, "--out", str(self.path), "--resume"])
 
 
 def parse_seeds(text: str) -> list[int]:
-    """`0-4,7` to [0, 1, 2, 3, 4, 7]."""
+    """Parse `0-4,7` to [0, 1, 2, 3, 4, 7]."""
     seeds: list[int] = []
     for part in text.split(","):
         first, dash, last = part.partition("-")
@@ -89,7 +73,9 @@ def parse_seeds(text: str) -> list[int]:
         except ValueError:
             raise UserError(f"--seeds takes numbers like 0-4,7, got {text!r}") from None
         if not 0 <= b - a < _MAX_SEEDS:
-            raise UserError(f"--seeds counts upwards and not over {_MAX_SEEDS}, got {part!r}")
+            raise UserError(
+                f"a range in --seeds must ascend and have at most {_MAX_SEEDS} seeds, got {part!r}"
+            )
         seeds += range(a, b + 1)
     return list(dict.fromkeys(seeds))
 
@@ -102,10 +88,10 @@ def plan(
     settings: Mapping[str, Any] | None = None,
     words: Sequence[str] = (),
 ) -> list[Cell]:
-    """The grid, checked against what is there already; UserError if a part makes no sense.
+    """Return the runs of the grid with their states; UserError if an argument is wrong.
 
-    `settings` and `words` change every run, as in `training.presets.resolve`. Seed by seed, so that
-    a sweep that is cut short has covered every method equally.
+    `settings` and `words` change every run, as in `training.presets.resolve`. The order is seed by
+    seed: a sweep that is interrupted has covered every method equally.
     """
     cells = []
     for seed, env, method in itertools.product(seeds, dict.fromkeys(envs), dict.fromkeys(methods)):
@@ -120,22 +106,48 @@ def plan(
 
 
 def compared(cell: Cell) -> Cell:
-    """`cell` with the state that its directory shows."""
+    """Return `cell` with the state that its files show: a conflict if they have another config."""
     directory = RunDirectory(cell.path)
-    if not directory.config.exists():
-        return cell
-    try:
-        different = differences(cell.config, run_directory.read_config(directory))
-    except UserError as error:
-        return replace(cell, state="conflict", problem=str(error))
-    if different:
-        problem = f"{cell.path} holds another run ({different[0]} differs)"
-        return replace(cell, state="conflict", problem=problem)
+    for file, holder in ((directory.config, cell.path), (cell.config_file, cell.config_file)):
+        try:
+            different = differences(cell.config, read_config(file)) if file.exists() else []
+        except UserError as error:
+            return replace(cell, state="conflict", problem=str(error))
+        if different:
+            problem = f"{holder} holds another run ({different[0]} differs)"
+            return replace(cell, state="conflict", problem=problem)
     done = checkpoint.latest_iteration(directory.checkpoints) or 0
     return replace(cell, state="skipped") if done >= cell.config.iterations else cell
 
 
+def claimed(cell: Cell) -> Cell:
+    """`compared`, after writing `config_file` if the run is waiting and has none.
+
+    An existing file is not overwritten: of two sweeps with different settings, the first one gets
+    the run, and it is a conflict for the other.
+    """
+    cell = compared(cell)
+    if cell.state != "waiting" or cell.config_file.exists():
+        return cell
+    temporary = cell.path.with_name(f".{cell.path.name}.{os.getpid()}.writing")
+    try:
+        cell.path.parent.mkdir(parents=True, exist_ok=True)
+        write_and_sync(temporary, config_bytes(cell.config))
+        try:
+            os.link(temporary, cell.config_file)  # unlike a rename, it never replaces a file
+        except FileExistsError:
+            pass  # another sweep was faster
+        except OSError:  # a file system without hard links
+            os.replace(temporary, cell.config_file)
+        temporary.unlink(missing_ok=True)
+    except OSError as error:
+        raise UserError(
+            f"cannot write in {cell.path.parent}: {error.strerror}: choose another --out"
+        ) from None
+    return compared(cell)
+
+
 def counts(cells: Sequence[Cell]) -> str:
-    """`8 runs: 2 running, 6 waiting`."""
+    """Return a summary like `8 runs: 2 running, 6 waiting`."""
     count = Counter(cell.state for cell in cells)
     return f"{len(cells)} runs: " + ", ".join(f"{count[s]} {s}" for s in STATES if count[s])

@@ -1,14 +1,14 @@
 """Runs of a sweep as tasks on a Ray cluster.
 
-A task only starts the process of the run and waits for it. When its worker or node dies, Ray
-starts the task again elsewhere, and the run goes on from its checkpoint on the shared storage.
+A task starts the process of the run and waits for it. When its worker or node dies, Ray starts the
+task again elsewhere, and the run resumes from its checkpoint on the shared storage.
 """
 
 import contextlib
 import os
 import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,14 +21,17 @@ from emi.training.config import usable_cores
 _CONNECT_SECONDS = 10.0
 # Set before `import ray`, unless they are set already.
 _ENVIRONMENT = {
-    "RAY_USAGE_STATS_ENABLED": "0",  # nothing is reported to Ray's makers
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # devices stay as they are
+    "RAY_USAGE_STATS_ENABLED": "0",  # send no usage reports
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # leave CUDA_VISIBLE_DEVICES as it is
 }
 
 
 @contextlib.contextmanager
-def ray_engine(address: str | None, threads: int) -> Iterator["RayEngine"]:
-    """Connect to the cluster at `address`, or start Ray on this machine, for runs of `threads`."""
+def ray_cluster(address: str | None, threads: int) -> Iterator[Callable[[Cell], "RayJob"]]:
+    """Connect to the cluster at `address`, or start Ray on this machine, for runs of `threads`.
+
+    It gives a function that submits a run.
+    """
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     try:
@@ -39,7 +42,7 @@ def ray_engine(address: str | None, threads: int) -> Iterator["RayEngine"]:
         ) from None
     settings: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
     if address is None:
-        # Nobody but this machine is let in: Ray asks for no password.
+        # Reachable from this machine only: Ray has no password.
         settings |= {"include_dashboard": False, "_node_ip_address": "127.0.0.1"}
         settings |= {"num_cpus": max(usable_cores(), threads)}
     else:
@@ -53,43 +56,35 @@ def ray_engine(address: str | None, threads: int) -> Iterator["RayEngine"]:
         nodes = [node["Resources"].get("CPU", 0) for node in ray.nodes() if node["Alive"]]
         if max(nodes, default=0) < threads:
             raise UserError(f"no node of the Ray cluster has {threads} cores: use fewer --threads")
-        yield RayEngine(ray)
+        task, cwd = ray.remote(attend), Path.cwd()
+
+        def submit(cell: Cell) -> RayJob:
+            log = cell.log.absolute()
+            log.touch()
+            named = task.options(name=cell.name, **resources(cell))
+            ref = named.remote(cell.arguments, cell.path, log, cell.config.threads, cwd)
+            return RayJob(ray, ref, log, log.stat().st_size)
+
+        yield submit
     finally:
         ray.shutdown()
 
 
-class RayEngine:
-    """Every run is handed over at once; Ray begins it when a node has its cores free."""
-
-    def __init__(self, ray: Any) -> None:
-        self._ray = ray
-        self._attend = ray.remote(attend)
-        self._place = Path.cwd()
-
-    def slots(self, threads: int) -> int | None:
-        return None
-
-    def start(self, cell: Cell) -> "RayJob":
-        log = cell.log.absolute()
-        log.touch()
-        task = self._attend.options(name=cell.name, **resources(cell))
-        ref = task.remote(cell.words, cell.path, log, cell.config.threads, self._place)
-        return RayJob(self._ray, ref, log, log.stat().st_size)
-
-
 def resources(cell: Cell) -> dict[str, int]:
-    """What a run asks of a node, and that it is started again however often a node dies."""
+    """Return what a run needs of a node; it is restarted however often a node dies."""
     gpus = 1 if cell.config.device == "cuda" else 0
     return {"num_cpus": cell.config.threads, "num_gpus": gpus, "max_retries": -1}
 
 
 @dataclass(frozen=True)
 class RayJob:
+    """A run that was submitted; LocalJob has the same methods."""
+
     ray: Any
     ref: Any
     log: Path
     log_bytes: int
-    """how long the log was before: a run that has begun says so in its log"""
+    """size of the log before: a run that has begun writes to its log"""
 
     def begun(self) -> bool:
         return self.log.stat().st_size > self.log_bytes
@@ -107,15 +102,15 @@ class RayJob:
         return ended
 
     def stop(self) -> None:
-        """A KeyboardInterrupt in the task, which makes it a SIGTERM for the run."""
+        """Raise KeyboardInterrupt in the task, which sends SIGTERM to the run."""
         self.ray.cancel(self.ref)
 
 
 def _require_listener(address: str) -> None:
-    """UserError if nobody listens at HOST:PORT; Ray itself would try for minutes."""
+    """Raise UserError if nothing listens at HOST:PORT; Ray itself would retry for minutes."""
     host, colon, port = address.removeprefix("ray://").rpartition(":")
     if not colon or not port.isdigit():
-        return  # `auto`, or nonsense that Ray will complain about
+        return  # `auto`, or an address that Ray will refuse
     try:
         socket.create_connection((host, int(port)), timeout=_CONNECT_SECONDS).close()
     except (OSError, OverflowError) as error:

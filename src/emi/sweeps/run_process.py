@@ -1,11 +1,10 @@
 """The process of one run in a sweep, the same under every engine.
 
-Between the engine and `emi` stands this file, run as a program, which sees to three things. The
-run ends, after a checkpoint, when the process that started it dies: a sweep or a Ray worker killed
-with SIGKILL leaves nothing behind that nobody watches. It waits its turn: where such a run is still
-ending, the next one begins after it. And it goes on where the run stands, whoever brought it there.
+This file is also a program that runs between the engine and `emi`. It ensures two things. When the
+process that started the run dies, even by SIGKILL, the run writes a checkpoint and ends. And when
+such a run is still ending, the next process for the same run waits for it.
 
-Standard library only: Ray's workers import it, and it must be quick.
+Standard library only: Ray's workers import it, and it must start fast.
 """
 
 import contextlib
@@ -32,42 +31,42 @@ _PR_SET_PDEATHSIG = 1
 
 @dataclass(frozen=True)
 class Ended:
-    """How a run's process ended: its exit code, -n for signal n, and a sentence if there is one."""
+    """How a run's process ended: exit code, -n for signal n, and a problem if one is known."""
 
     code: int
     problem: str = ""
 
 
 def start(
-    words: Sequence[str], path: Path, log: Path, threads: int, *, place: Path | None = None
+    arguments: Sequence[str], path: Path, log: Path, threads: int, *, cwd: Path | None = None
 ) -> subprocess.Popen[bytes]:
-    """Begin `emi WORD…`, or go on with the run in `path`; output is added to `log`.
+    """Start `emi ARGUMENT…` for the run in `path`; the output is appended to `log`.
 
-    `place` is the folder that relative paths are meant from.
+    Relative paths in `arguments` start at `cwd`.
     """
     command = (sys.executable, "-I", "-S", __file__, str(os.getpid()), str(path))
     with log.open("ab") as file:
         return subprocess.Popen(
-            [*command, *PROGRAM, "--", *words],
+            [*command, *PROGRAM, "--", *arguments],
             stdin=subprocess.DEVNULL,
             stdout=file,
             stderr=file,
-            cwd=place,
+            cwd=cwd,
             env=os.environ | dict.fromkeys(THREAD_VARIABLES, str(threads)),
-            # Out of reach of the terminal's Ctrl-C: with our SIGTERM it would be the second signal,
-            # the one that stops without a checkpoint.
+            # Ctrl-C in the terminal must not reach the run: with our SIGTERM it would be the second
+            # signal, which stops a run without a checkpoint.
             start_new_session=True,
         )
 
 
-def attend(words: Sequence[str], path: Path, log: Path, threads: int, place: Path) -> Ended:
-    """`start` and stay until the end; a KeyboardInterrupt asks the run to stop."""
+def attend(arguments: Sequence[str], path: Path, log: Path, threads: int, cwd: Path) -> Ended:
+    """`start` a run and wait for its end; a KeyboardInterrupt asks the run to stop."""
     if not log.is_file():
         problem = (
             f"{log} is not on {platform.node()}: --out must be on storage that all nodes share"
         )
         return Ended(1, problem)
-    process = start(words, path, log, threads, place=place if place.is_dir() else None)
+    process = start(arguments, path, log, threads, cwd=cwd if cwd.is_dir() else None)
     while True:
         try:
             while process.poll() is None:
@@ -77,24 +76,24 @@ def attend(words: Sequence[str], path: Path, log: Path, threads: int, place: Pat
             process.terminate()
 
 
-def main(arguments: Sequence[str]) -> int:
-    """PARENT DIR PROGRAM… -- WORD…, with the log of the run as standard output."""
-    parent, directory, *rest = arguments
+def main(argv: Sequence[str]) -> int:
+    """Run PARENT DIR PROGRAM… -- ARGUMENT…, with the log of the run as standard output."""
+    parent, directory, *rest = argv
     split = rest.index("--")
-    program, words = rest[:split], rest[split + 1 :]
+    program, arguments = rest[:split], rest[split + 1 :]
     _end_with(int(parent))
-    with contextlib.suppress(OSError):  # a file system without locks: `emi` will say so
+    with contextlib.suppress(OSError):  # a file system without locks: `emi` will report it
         _wait_for_turn(Path(directory))
-    print(f"$ emi {shlex.join(words)}", flush=True)
-    return _watch_over([*program, *words])
+    print(f"$ emi {shlex.join(arguments)}", flush=True)
+    return _supervise([*program, *arguments])
 
 
-def _watch_over(command: list[str]) -> int:
-    """Run `command` and end as it ends; it gets one SIGTERM, however many come here.
+def _supervise(command: list[str]) -> int:
+    """Run `command` and end as it ends; pass on one SIGTERM, however many are received.
 
-    A parent with threads announces its death once per thread, and the second SIGTERM would stop
-    `emi` without a checkpoint. And Ray's workers take their children with them by SIGKILL, but not
-    the children of these.
+    A parent with threads causes one SIGTERM per thread when it dies, and the second one would stop
+    `emi` without a checkpoint. Ray's workers kill their children with SIGKILL when they die, but
+    not their grandchildren.
     """
     here = os.getpid()
     child = os.fork()
@@ -115,16 +114,16 @@ def _watch_over(command: list[str]) -> int:
 
 
 def _end_with(parent: int) -> None:
-    """Get SIGTERM when `parent` dies; this outlives exec. Only Linux has it."""
+    """Receive SIGTERM when `parent` dies, also after exec; Linux only."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM))
-        if os.getppid() != parent:  # it was quicker
+        if os.getppid() != parent:  # it died before
             sys.exit(128 + signal.SIGTERM)
 
 
 def _wait_for_turn(directory: Path) -> None:
-    # The log stays locked to the end of `emi`, which inherits it, so that of two that wait only one
-    # goes on. The lock of the directory is that of an `emi` which no sweep has started.
+    # `emi` inherits the locked log, so only one of several waiting processes continues at a time.
+    # The directory may also be locked by an `emi` that no sweep has started.
     _lock(sys.stdout)
     with contextlib.suppress(FileNotFoundError), Path(directory, ".lock").open("rb") as file:
         _lock(file)
@@ -134,7 +133,7 @@ def _lock(file: IO[str] | IO[bytes]) -> None:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        print("waiting for the process that writes here", flush=True)
+        print("waiting for the process that writes this run", flush=True)
         fcntl.flock(file, fcntl.LOCK_EX)
 
 

@@ -1,55 +1,36 @@
-"""Environments × methods × seeds: one `emi train` process per run, on one machine or on many.
+"""Sweeps: environments × methods × seeds, one `emi train` process per run.
 
-A sweep can be started again at any time: complete runs are skipped, stopped ones resumed, and
-those that another process is still writing are waited for.
+A sweep can be started again at any time: complete runs are skipped, stopped ones are resumed, and
+it waits for those that another process is still writing.
 """
 
 import contextlib
-import difflib
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
 
-from emi.errors import UserError
+from emi.errors import UserError, did_you_mean
 from emi.runs.progress import Lines
 from emi.runs.stop_signals import StopRequest, stop_signals
 from emi.sweeps.board import Board, choose_board
-from emi.sweeps.local import LocalEngine
-from emi.sweeps.plan import Cell, compared, counts, parse_seeds, plan
-from emi.sweeps.ray import ray_engine
+from emi.sweeps.local import LocalJob, start_local
+from emi.sweeps.plan import Cell, claimed, compared, counts, parse_seeds, plan
+from emi.sweeps.ray import RayJob, ray_cluster
 from emi.sweeps.run_process import Ended
 from emi.sweeps.slurm import slurm_script, write_slurm_script
+from emi.training.config import usable_cores
 
 __all__ = ["ENGINES", "Cell", "dry_run", "parse_seeds", "plan", "sweep", "write_job_array"]
 
 ENGINES = ("local", "ray")
 POLL_SECONDS = 0.1
 
-
-class Job(Protocol):
-    """A run that was handed to an engine."""
-
-    def begun(self) -> bool: ...
-
-    def poll(self) -> Ended | None:
-        """How it ended; None while it goes on."""
-
-    def stop(self) -> None:
-        """Ask it to write a checkpoint and end."""
-
-
-class Engine(Protocol):
-    """Where runs are run."""
-
-    def slots(self, threads: int) -> int | None:
-        """How many runs of `threads` to hand over at a time; None: all of them."""
-
-    def start(self, cell: Cell) -> Job: ...
+Job = LocalJob | RayJob
+Start = Callable[[Cell], Job]
 
 
 def sweep(
@@ -59,34 +40,37 @@ def sweep(
     engine: str = "local",
     address: str | None = None,
 ) -> int:
-    """Run all that wait, `jobs` at a time, and sum up; 0 if every run is complete.
+    """Run all waiting cells, `jobs` at a time, and print a summary; 0 if every run is complete.
 
-    The first signal is passed on: the runs write a checkpoint and end; 128 + signal is returned.
+    The first signal is passed on: the runs write a checkpoint and end, and 128 + signal is
+    returned.
     """
-    if jobs is not None and jobs < 1:
-        raise UserError(f"--jobs must be positive, got {jobs}")
+    _check_jobs(jobs)
     threads = max(cell.config.threads for cell in cells)
-    opened = _open_engine(engine, address, threads)
+    check_engine(engine, address)
     now, stop = list(cells), StopRequest()
+    slots = jobs or max(1, usable_cores() // threads)
+    opened: AbstractContextManager[Start] = contextlib.nullcontext(start_local)
+    if engine == "ray":
+        # Every run is submitted at once; Ray starts each when a node has enough free cores.
+        slots = jobs or len(now)
+        opened = ray_cluster(address, threads)
     if any(cell.state == "waiting" for cell in now):
-        with opened as runner:
-            for cell in now:
-                if cell.state == "waiting":
-                    cell.write_config()
-            slots = jobs or runner.slots(threads) or len(now)
+        with opened as start:
+            now = [claimed(cell) if cell.state == "waiting" else cell for cell in now]
             board = choose_board(now)
             with stop_signals(board.stopping) as stop:
-                _run_all(now, runner, slots, stop, board)
+                _run_all(now, start, slots, stop, board)
     _sum_up(now)
     if any(cell.state in ("stopped", "waiting") for cell in now):
-        Lines(sys.stdout).write("the same command goes on where this one stopped")
+        Lines(sys.stdout).write("run the same command again to continue")
     if all(cell.state in ("done", "skipped") for cell in now):
         return 0
     return 128 + stop.signal if stop.signal is not None else 1
 
 
 def dry_run(cells: Sequence[Cell]) -> int:
-    """Print the command of every run that waits, and the others as comments; 1 at a conflict."""
+    """Print a command for every waiting run, and the others as comments; 1 if one is a conflict."""
     lines = Lines(sys.stdout)
     for cell in cells:
         if cell.state == "waiting":
@@ -98,64 +82,60 @@ def dry_run(cells: Sequence[Cell]) -> int:
 
 
 def write_job_array(cells: Sequence[Cell], file: Path, *, jobs: int | None = None) -> int:
-    """Write a Slurm script for every run that waits; 1 if others are in conflict."""
-    if jobs is not None and jobs < 1:
-        raise UserError(f"--jobs must be positive, got {jobs}")
+    """Write a Slurm script for every waiting run; 1 if others are in conflict."""
+    _check_jobs(jobs)
     waiting = [cell for cell in cells if cell.state == "waiting"]
-    _sum_up(cells)
-    for cell in waiting:
-        cell.write_config()
     if waiting:
         write_slurm_script(file, slurm_script(waiting, Path.cwd(), jobs=jobs))
+    cells = [claimed(cell) for cell in cells]
+    _sum_up(cells)
+    if waiting:
         Lines(sys.stdout).write(f"wrote {file}: submit it with sbatch --time=HH:MM:SS {file}")
     return int(any(cell.state == "conflict" for cell in cells))
 
 
 def check_engine(name: str, address: str | None) -> None:
-    """UserError for words that no sweep can be started with."""
+    """Raise UserError if `--engine` or `--address` is wrong."""
     if name not in ENGINES:
-        close = difflib.get_close_matches(name, ENGINES, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"use {' or '.join(ENGINES)}"
-        raise UserError(f"unknown engine {name!r}: {hint}")
+        hint = did_you_mean(name, ENGINES, f": use {' or '.join(ENGINES)}")
+        raise UserError(f"unknown engine {name!r}{hint}")
     if address is not None and name != "ray":
         raise UserError("--address is that of a Ray cluster: add --engine ray")
 
 
-def _open_engine(name: str, address: str | None, threads: int) -> AbstractContextManager[Engine]:
-    check_engine(name, address)
-    if name == "ray":
-        return ray_engine(address, threads)
-    return contextlib.nullcontext(LocalEngine())
+def _check_jobs(jobs: int | None) -> None:
+    if jobs is not None and jobs < 1:
+        raise UserError(f"--jobs must be positive, got {jobs}")
 
 
-def _run_all(now: list[Cell], engine: Engine, slots: int, stop: StopRequest, board: Board) -> None:
-    """Run every cell of `now` that waits, and keep the list up to date."""
-    handed: dict[int, Job] = {}
-    told = False
+def _run_all(now: list[Cell], start: Start, slots: int, stop: StopRequest, board: Board) -> None:
+    """Run every waiting cell of `now` and keep the list up to date."""
+    started: dict[int, Job] = {}
+    passed_on = False
     try:
-        while handed or (not stop and any(cell.state == "waiting" for cell in now)):
-            if stop and not told:
-                for job in handed.values():
+        while started or (not stop and any(cell.state == "waiting" for cell in now)):
+            if stop and not passed_on:
+                for job in started.values():
                     job.stop()
-                told = True
-            for index, job in list(handed.items()):
+                passed_on = True
+            for index, job in list(started.items()):
                 if now[index].state == "waiting" and job.begun():
                     now[index] = replace(now[index], state="running")
                 ended = job.poll()
                 if ended is not None:
-                    del handed[index]
+                    del started[index]
                     now[index] = _after(now[index], ended, bool(stop))
             for index, cell in enumerate(now):
-                if cell.state != "waiting" or index in handed:
+                if cell.state != "waiting" or index in started:
                     continue
-                if not stop and len(handed) < slots:
+                if not stop and len(started) < slots:
                     now[index] = compared(cell)  # it may have waited for days
                     if now[index].state == "waiting":
-                        handed[index] = engine.start(now[index])
+                        started[index] = start(now[index])
             board.show()
             time.sleep(POLL_SECONDS)
     finally:
-        for job in handed.values():
+        for job in started.values():
             job.stop()
         board.end()
 
@@ -165,27 +145,26 @@ def _after(cell: Cell, ended: Ended, stopping: bool) -> Cell:
         return replace(cell, state="done")
     if stopping and (ended.code > 128 or ended.code < 0):
         return replace(cell, state="waiting" if cell.state == "waiting" else "stopped")
-    problem = ended.problem or _last_words(cell.log, ended.code)
+    problem = ended.problem or _last_message(cell.log, ended.code)
     return replace(cell, state="failed", problem=problem)
 
 
-def _last_words(log: Path, code: int) -> str:
-    """The last complaint in a log, else its last line, else the exit code."""
+def _last_message(log: Path, code: int) -> str:
+    """Return the last error message in a log, else its last line, else the exit code."""
+    if code < 0:
+        return f"killed by signal {-code}"
     with log.open("rb") as file:
         end = file.seek(0, os.SEEK_END)
         file.seek(max(0, end - 8192))
         lines = [line for line in file.read().decode(errors="replace").splitlines() if line.strip()]
-    if code < 0:
-        return f"killed by signal {-code}"
-    complaints = [line.removeprefix("emi: ") for line in lines if line.startswith("emi: ")]
-    return (complaints or lines or [f"exit code {code}"])[-1]
+    errors = [line.removeprefix("emi: ") for line in lines if line.startswith("emi: ")]
+    return (errors or lines or [f"exit code {code}"])[-1]
 
 
 def _sum_up(cells: Sequence[Cell]) -> None:
     lines = Lines(sys.stdout)
     lines.write(counts(cells))
     for cell in cells:
-        if cell.state == "failed":
-            lines.write(f"failed: {cell.name}: {cell.problem} (log: {cell.log})")
-        elif cell.state == "conflict":
-            lines.write(f"conflict: {cell.name}: {cell.problem}")
+        if cell.problem:  # failed or in conflict
+            log = f" (log: {cell.log})" if cell.state == "failed" else ""
+            lines.write(f"{cell.state}: {cell.name}: {cell.problem}{log}")

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
-import functools
+import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from numbers import Real
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from emi.agent.policy import PolicyConfig
 from emi.agent.trpo import TRPOConfig
 from emi.agent.value import ValueConfig
-from emi.errors import UserError
+from emi.errors import UserError, did_you_mean
 from emi.intrinsic.contract import find_method
 from emi.intrinsic.table import METHODS
 from emi.settings import FractionOrZero, NotNegativeFloat, NotNegativeInt, PositiveInt
@@ -53,7 +55,7 @@ class TrainConfig:
     bootstrap_timeouts: bool = False
     """value after a time-out: predicted if true, 0 as in the paper if false"""
     threads: PositiveInt = field(default_factory=usable_cores)
-    """CPU threads, by default all usable cores; runs repeat bit for bit at equal threads"""
+    """CPU threads, by default all usable cores; with the same number, a run repeats bit for bit"""
     device: Literal["cpu", "cuda"] = "cpu"
     """where the networks are"""
     intrinsic: Any = None
@@ -74,193 +76,203 @@ def to_dict(config: TrainConfig) -> dict[str, Any]:
 
 
 def from_dict(values: Any) -> TrainConfig:
-    """The inverse of `to_dict`, also after JSON; checks everything. A missing key has its default.
+    """Build a config from the result of `to_dict`, also after JSON; every value is checked.
 
-    A setting that was added in a later version defaults to the behaviour before it.
+    Missing keys get their defaults: that of a setting added later is the behaviour before it.
     """
     if not isinstance(values, Mapping):
-        raise UserError("a config is a JSON object")
-    env, method = (_check_name(values, key) for key in ("env", "method"))
-    default = TrainConfig(env, method, intrinsic=find_method(check_method(method)).config)
-    return change(default, {key: v for key, v in values.items() if key not in ("env", "method")})
+        raise UserError("a config must be a JSON object")
+    for key in ("env", "method"):
+        if not isinstance(values.get(key), str):
+            raise UserError(f"a config must name its {key}")
+    env, method = values["env"], check_method(values["method"])
+    return change(TrainConfig(env, method, intrinsic=find_method(method).config), values)
 
 
-def _check_name(values: Mapping[str, Any], key: str) -> str:
-    if not isinstance(values.get(key), str):
-        raise UserError(f"a config must name its {key}")
-    return str(values[key])
-
-
-def did_you_mean(word: str, known: Sequence[str]) -> str:
-    """`: did you mean 'eta'?`, or nothing."""
-    close = difflib.get_close_matches(word, known, n=1)
-    return f": did you mean {close[0]!r}?" if close else ""
+def read_settings(path: Path) -> dict[str, Any]:
+    """The settings in a JSON file: a whole config, or a part of one."""
+    try:
+        settings = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise UserError(f"there is no file {path}") from None
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path} is not JSON: {error}") from None
+    if not isinstance(settings, dict):
+        raise UserError(f"{path} must hold a JSON object of settings")
+    return settings
 
 
 def check_method(method: str) -> str:
     """Return the name if `emi methods` lists it or it is `module:Class`; UserError otherwise."""
     if method not in METHODS and ":" not in method:
-        hint = did_you_mean(method, list(METHODS)) or f": choose one of {', '.join(METHODS)}"
+        hint = did_you_mean(method, METHODS, f": choose one of {', '.join(METHODS)}")
         raise UserError(f"unknown method {method!r}{hint}")
     return method
 
 
 def change(config: TrainConfig, settings: Mapping[str, Any]) -> TrainConfig:
-    """`config` with some settings changed, checked against their types and ranges.
+    """`config` with some settings changed; all of them are checked for type and range.
 
     Keys are names of settings. The settings of a group are given as a config object
     (`trpo=TRPOConfig(max_kl=0.02)`), as a mapping (`trpo={"max_kl": 0.02}`) or by a dotted key
-    (`{"trpo.max_kl": 0.02}`).
+    (`{"trpo.max_kl": 0.02}`). The environment and the method cannot be changed, because their
+    preset is another one.
     """
-    known = settable(config)
-    for key, value in _flattened(config, settings):
-        if key not in known:
-            hint = did_you_mean(key, known) or ": see the keys with --print-config"
-            raise UserError(f"unknown setting {key!r}{hint}")
-        group, _, name = key.rpartition(".")
-        owner: Any = getattr(config, group) if group else config
-        typed = _typed(value, get_type_hints(type(owner), include_extras=True)[name], key)
-        changed: Any = dataclasses.replace(owner, **{name: typed})
-        config = dataclasses.replace(config, **{group: changed}) if group else changed
-    validate(config)
+    for key in ("env", "method"):
+        own = getattr(config, key)
+        if settings.get(key, own) != own:
+            raise UserError(f"these settings are for the {key} {settings[key]!r}, not {own!r}")
+    if config.intrinsic is None and settings.get("intrinsic") is not None:
+        raise UserError(f"{config.method} has no settings of its own")
+    config = _changed(config, settings)
+    if config.num_envs > config.steps_per_iteration:
+        raise UserError(
+            f"num_envs ({config.num_envs}) must not exceed steps_per_iteration "
+            f"({config.steps_per_iteration})"
+        )
     return config
 
 
-def _flattened(config: TrainConfig, settings: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Settings by dotted key, in the order given."""
+def _changed(group: Any, settings: Mapping[str, Any], prefix: str = "") -> Any:
+    """A config or a group of its settings with some of them changed, and all of them checked."""
+    hints = _types_of(group)
+    values = {entry.name: getattr(group, entry.name) for entry in _fields(group)}
+    nested: dict[str, dict[str, Any]] = {name: {} for name in values}
     for key, value in settings.items():
-        group = getattr(config, key, None)
-        if value is None and group is None:  # a method without settings
-            continue
-        if not dataclasses.is_dataclass(group):
-            yield key, value
-            continue
-        if dataclasses.is_dataclass(value) and not isinstance(value, type):
-            if type(value) is not type(group):
-                raise UserError(f"{key} must be a {type(group).__name__}, got {value!r}")
-            value = {entry.name: getattr(value, entry.name) for entry in dataclasses.fields(value)}
-        if not isinstance(value, Mapping):
-            raise UserError(f"{key} is a group of settings, got {value!r}")
-        yield from ((f"{key}.{name}", inner) for name, inner in value.items())
-
-
-def settable(config: TrainConfig) -> list[str]:
-    """Every dotted key that can be changed in this config."""
-    keys = []
-    for entry in dataclasses.fields(config):
-        value = getattr(config, entry.name)
+        name, _, inner = key.partition(".")
+        old = values.get(name)
+        if name not in values or (inner and not dataclasses.is_dataclass(old)):
+            known = [f"{prefix}{name}" for name in flatten(group)]
+            hint = did_you_mean(f"{prefix}{key}", known, ": see the keys with --print-config")
+            raise UserError(f"unknown setting {prefix + key!r}{hint}")
+        if dataclasses.is_dataclass(old) and (inner or isinstance(value, Mapping)):
+            nested[name] |= {inner: value} if inner else value
+        elif dataclasses.is_dataclass(old) and type(value) is not type(old):
+            raise UserError(f"{prefix}{name} must be a {type(old).__name__}, got {value!r}")
+        else:
+            values[name] = value
+    for name, value in values.items():
         if dataclasses.is_dataclass(value):
-            keys += [f"{entry.name}.{inner.name}" for inner in dataclasses.fields(value)]
-        elif entry.name not in ("env", "method", "intrinsic"):
-            keys.append(entry.name)
-    return keys
+            values[name] = _changed(value, nested[name], f"{prefix}{name}.")
+        else:
+            values[name] = _checked(value, hints[name], f"{prefix}{name}")
+    try:
+        return dataclasses.replace(group, **values)
+    except ValueError as error:  # of a check in a user's own config
+        raise UserError(f"{prefix.rstrip('.')}: {error}") from None
+
+
+def _fields(group: Any) -> list[dataclasses.Field[Any]]:
+    return [entry for entry in dataclasses.fields(group) if entry.init]
+
+
+def _types_of(group: Any) -> dict[str, Any]:
+    """The annotated types of a config's fields, with their ranges."""
+    try:
+        return get_type_hints(type(group), include_extras=True)
+    except NameError as error:
+        raise UserError(f"cannot read the types in {type(group).__name__}: {error}") from None
+
+
+# The ranges of `emi.settings`, written so that NaN fails every comparison.
+_RANGES: dict[str, Callable[[Any], bool]] = {
+    "positive": lambda value: 0 < value < float("inf"),
+    "zero or more": lambda value: 0 <= value < float("inf"),
+    "in (0, 1]": lambda value: 0 < value <= 1,
+    "in [0, 1]": lambda value: 0 <= value <= 1,
+}
+_TYPES = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+
+
+def _checked(value: Any, hint: Any, key: str) -> Any:
+    """Convert `value` to the annotated type (lists to tuples, 5e6 to int); UserError if it fails.
+
+    Other types occur only in users' own configs, which check their values themselves.
+    """
+    kind, ranges = _unwrapped(hint)
+    number = isinstance(value, Real) and not isinstance(value, bool)
+    if value is None and NoneType in get_args(hint):
+        return None
+    if get_origin(kind) is tuple:
+        if not isinstance(value, list | tuple):
+            raise UserError(f"{key} must be a list, got {value!r}")
+        first, *others = get_args(kind)
+        return tuple(_checked(part, first if others == [...] else Any, key) for part in value)
+    if get_origin(kind) is Literal and value not in get_args(kind):
+        choices = ", ".join(map(str, get_args(kind)))
+        raise UserError(f"{key} must be one of {choices}, got {value!r}")
+    if kind is float and number:
+        value = float(value)
+    elif kind is int and number and value == value // 1:
+        value = int(value)
+    elif kind in _TYPES and not (kind in (bool, str) and isinstance(value, kind)):
+        raise UserError(f"{key} must be {_TYPES[kind]}, got {value!r}")
+    for name in ranges:
+        if not _RANGES[name](value):
+            raise UserError(f"{key} must be {name}, got {value}")
+    return value
+
+
+def _unwrapped(hint: Any) -> tuple[Any, list[str]]:
+    """A type without `Annotated` and `| None`, and the ranges that it declares."""
+    if get_origin(hint) is Annotated:
+        kind, *notes = get_args(hint)
+        return kind, [note for note in notes if isinstance(note, str) and note in _RANGES]
+    kinds = [kind for kind in get_args(hint) if kind is not NoneType]
+    if get_origin(hint) in (Union, UnionType) and len(kinds) == 1:
+        return _unwrapped(kinds[0])
+    return hint, []
 
 
 def parse_settings(config: TrainConfig, words: Sequence[str]) -> dict[str, Any]:
-    """`KEY=VALUE` texts of a command line to settings, each read as the type of its key."""
+    """Convert `KEY=VALUE` arguments to settings; each value is parsed as the type of its key."""
     settings = {}
     for word in words:
         key, equals, text = word.partition("=")
         if not equals:
             raise UserError(f"--set takes KEY=VALUE, got {word!r}")
         if key in ("env", "method"):
-            raise UserError(f"{key} is not set with --set: name it on the command line")
-        group, _, name = key.rpartition(".")
-        owner = getattr(config, group, None) if group else config
-        hints = get_type_hints(type(owner)) if dataclasses.is_dataclass(owner) else {}
-        settings[key] = _parsed(text, hints[name], key) if name in hints else text
+            raise UserError(f"{key} cannot be changed with --set: use the argument ENV or --method")
+        *path, name = key.split(".")
+        group: Any = config
+        for part in path:
+            group = getattr(group, part, None)
+        hints = _types_of(group) if dataclasses.is_dataclass(group) else {}
+        settings[key] = _parsed(text, hints[name]) if name in hints else text
     return settings
 
 
-def _parsed(text: str, kind: Any, key: str) -> Any:
-    """Text as a value of the annotated type; text that is no such value is left to `_typed`."""
+def _parsed(text: str, hint: Any) -> Any:
+    """Text as a value of the annotated type; text that is no such value is left to `_checked`."""
+    kind, _ = _unwrapped(hint)
+    if NoneType in get_args(hint) and text.lower() == "none":
+        return None
     if get_origin(kind) is tuple:
         parts = [part.strip() for part in text.strip("()").split(",") if part.strip()]
-        return tuple(_parsed(part, get_args(kind)[0], key) for part in parts)
+        return tuple(_parsed(part, get_args(kind)[0]) for part in parts)
     if kind is bool:
         values = {"true": True, "false": False, "1": True, "0": False, "yes": True, "no": False}
         return values.get(text.lower(), text)
-    if kind in (int, float):
-        try:
+    try:
+        if kind in (int, float):
             # 5e6 and 5_000_000 are how people write large step counts.
             return float(text) if kind is float or "e" in text.lower() else int(text)
-        except ValueError:
-            return text
-    return text
+        return text if kind is str or get_origin(kind) is Literal else json.loads(text)
+    except ValueError:
+        return text
 
 
-def _typed(value: Any, hint: Any, key: str) -> Any:
-    """`value` as the annotated type: JSON's lists become tuples, 5e6 an int; UserError if not."""
-    if get_origin(hint) is Annotated:
-        hint = get_args(hint)[0]
-    if get_origin(hint) is tuple and isinstance(value, list | tuple):
-        return tuple(_typed(part, get_args(hint)[0], key) for part in value)
-    if get_origin(hint) is Literal:
-        if value in get_args(hint):
-            return value
-        raise UserError(f"{key} must be one of {', '.join(get_args(hint))}, got {value!r}")
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if hint is int and number and float(value).is_integer():
-        return int(value)
-    if hint is float and number:
-        return float(value)
-    if hint in (bool, str) and isinstance(value, hint):
-        return value
-    names = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
-    if get_origin(hint) is not tuple and hint not in names:
-        return value  # a type of a user's own config, which checks it itself
-    raise UserError(f"{key} must be {names.get(hint, 'a list')}, got {value!r}")
-
-
-def validate(config: TrainConfig) -> None:
-    """Raise UserError for the first value that is out of range."""
-    _check_ranges(config, "")
-    if config.num_envs > config.steps_per_iteration:
-        raise UserError(
-            f"num_envs ({config.num_envs}) must not exceed steps_per_iteration "
-            f"({config.steps_per_iteration})"
-        )
-
-
-# Written so that NaN fails every comparison.
-_ALLOWED: dict[str, Callable[[float], bool]] = {
-    "positive": lambda value: 0 < value < float("inf"),
-    "zero or more": lambda value: 0 <= value < float("inf"),
-    "in (0, 1]": lambda value: 0 < value <= 1,
-    "in [0, 1]": lambda value: 0 <= value <= 1,
-}
-
-
-def _check_ranges(group: Any, where: str) -> None:
-    """Check every number against the range that its field declares (see `emi.settings`)."""
-    for name, hint in get_type_hints(type(group), include_extras=True).items():
-        value = getattr(group, name)
-        if dataclasses.is_dataclass(value):
-            _check_ranges(value, f"{name}.")
-        values = value if isinstance(value, tuple) else (value,)
-        inner = get_args(hint)[0] if get_origin(hint) is tuple else hint
-        if get_origin(inner) is not Annotated:
-            continue
-        allowed = get_args(inner)[1]
-        for number in values:
-            if not _ALLOWED[allowed](number):
-                raise UserError(f"{where}{name} must be {allowed}, got {number}")
+def flatten(group: Any, prefix: str = "") -> dict[str, Any]:
+    """Every setting of a config by its dotted key, as in `trpo.max_kl`."""
+    settings: dict[str, Any] = {}
+    for entry in _fields(group):
+        key, value = f"{prefix}{entry.name}", getattr(group, entry.name)
+        nested = dataclasses.is_dataclass(value)
+        settings |= flatten(value, f"{key}.") if nested else {key: value}
+    return settings
 
 
 def differences(a: TrainConfig, b: TrainConfig) -> list[str]:
     """Dotted keys of the settings in which two configs differ, `env` and `method` among them."""
-    left, right = dict(_dotted(to_dict(a))), dict(_dotted(to_dict(b)))
+    left, right = flatten(a), flatten(b)
     return sorted(key for key in left.keys() | right.keys() if left.get(key) != right.get(key))
-
-
-def value_at(config: TrainConfig, key: str) -> Any:
-    """The setting of a dotted key."""
-    return functools.reduce(getattr, key.split("."), config)
-
-
-def _dotted(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            yield from _dotted(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value

@@ -1,14 +1,16 @@
-"""Work that overlaps: the next batch is collected and the method learns while others compute.
+"""Overlapping work: the method is trained on a second core while the policy is updated.
 
-Both give the same bits as without them. Nothing depends on the method's learning before the next
-batch is scored, and the next batch depends on the policy alone.
+The next batch is collected without waiting for that training. Results are the same bit for bit:
+nothing depends on the method's training before the next batch is scored, and the next batch depends
+only on the policy.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from gymnasium.vector import VectorEnv
@@ -19,82 +21,73 @@ from emi.errors import NotFiniteError, check_finite
 from emi.intrinsic.contract import Finish
 
 
-class Ahead(NamedTuple):
-    """A batch collected early, and the state of the action noise before it."""
-
-    rollout: Rollout
-    rng_state: Mapping[str, Any]
-
-
+@dataclass
 class Collector:
-    """Collects the batch of each iteration, in time or ahead of it."""
+    """Collects one batch per iteration, optionally before its iteration starts."""
 
-    def __init__(
-        self,
-        envs: VectorEnv,
-        policy: AnyPolicy,
-        steps: int,
-        reset_seed: int,
-        rng: np.random.Generator,
-    ) -> None:
-        self._envs, self._policy, self._steps = envs, policy, steps
-        self._reset_seed, self._rng = reset_seed, rng
-        self._ahead: Ahead | None = None
+    envs: VectorEnv
+    policy: AnyPolicy
+    steps: int
+    reset_seed: int
+    rng: np.random.Generator
+    # A batch collected early, and the state of `rng` before it was collected.
+    _ahead: tuple[Rollout, Mapping[str, Any]] | None = field(default=None, init=False)
 
     def batch(self, iteration: int) -> Rollout:
-        """The batch of the next iteration, which `iteration` others came before."""
+        """The batch of iteration `iteration`, counted from 0."""
         if self._ahead is None:
             return self._collect(iteration)
-        rollout, self._ahead = self._ahead.rollout, None
+        (rollout, _), self._ahead = self._ahead, None
         return rollout
 
     def collect_ahead(self, iteration: int) -> None:
-        """Collect the batch of a later iteration now; the policy must not change before it."""
-        before = self._rng.bit_generator.state
+        """Collect the batch of the next iteration now; the policy must not change until then."""
+        before = self.rng.bit_generator.state
         try:
-            self._ahead = Ahead(self._collect(iteration), before)
+            self._ahead = (self._collect(iteration), before)
         except NotFiniteError:
-            # It belongs to the next iteration, which will meet it again.
-            self._rng.bit_generator.state = before
+            # The error belongs to the next iteration, which collects the batch again and raises it.
+            self.rng.bit_generator.state = before
 
     def preview(self, iteration: int) -> Rollout:
         """The batch of an iteration, without advancing the run."""
-        before = self._rng.bit_generator.state
+        before = self.rng.bit_generator.state
         rollout = self._collect(iteration)
-        self._rng.bit_generator.state = before
+        self.rng.bit_generator.state = before
         return rollout
 
     def _collect(self, iteration: int) -> Rollout:
-        # Every iteration starts from a reset seeded by (run, iteration): so a checkpoint needs no
+        # Every iteration starts from a reset seeded by (run, iteration). So a checkpoint needs no
         # simulator state, and a resumed run equals one that was never stopped.
-        seed = np.random.SeedSequence([self._reset_seed, iteration]).generate_state(1)
-        rollout = collect(self._envs, self._policy, self._steps, self._rng, int(seed[0]))
+        seed = np.random.SeedSequence([self.reset_seed, iteration]).generate_state(1)
+        rollout = collect(self.envs, self.policy, self.steps, self.rng, int(seed[0]))
         check_finite("reward", rollout.reward)
         return rollout
 
     @property
     def rng_state(self) -> Mapping[str, Any]:
-        """State of the action noise before the next batch, whether that was collected or not."""
-        return self._rng.bit_generator.state if self._ahead is None else self._ahead.rng_state
+        """State of the action noise before the next batch, also if it is collected already."""
+        return self.rng.bit_generator.state if self._ahead is None else self._ahead[1]
 
     @rng_state.setter
     def rng_state(self, state: Mapping[str, Any]) -> None:
         self._ahead = None
-        self._rng.bit_generator.state = state
+        self.rng.bit_generator.state = state
 
 
 class LearningThread:
-    """Runs `finish` of a method on a second core; without `enabled`, at once."""
+    """Runs the training of a method in a second thread if `enabled`, else immediately."""
 
     def __init__(self, enabled: bool) -> None:
         self._pool = ThreadPoolExecutor(1) if enabled else None
 
     @property
     def enabled(self) -> bool:
+        """Whether there is a second thread."""
         return self._pool is not None
 
     def start(self, finish: Finish) -> Finish:
-        """Start `finish`; the returned function waits for its scalars."""
+        """Start `finish`; the returned function waits for it and returns its scalars."""
         if self._pool is not None:
             return self._pool.submit(finish).result
         scalars = finish()

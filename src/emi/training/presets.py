@@ -1,18 +1,20 @@
-"""The hyper-parameters of a run: one preset for each (environment, method).
+"""Presets: the default settings of each (environment, method), and how a run differs from them.
 
-TRPO's are the paper's (supplementary tables 1 and 2), for every method the same. A method's own are
-those of its authors where they published any for such a task, see the method's file.
+The settings of TRPO are the paper's (supplementary tables 1 and 2) and the same for every method. A
+method's own settings are those that its authors published for the same kind of task, where there
+are any; see the method's file.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from emi.agent.value import ValueConfig
-from emi.envs import observes_images, time_limit, unknown_name
-from emi.envs.table import GYM_PREFIX, is_atari
+from emi.envs import known_environment, observes_images, time_limit
+from emi.envs.table import is_atari
 from emi.errors import UserError
 from emi.intrinsic.contract import Factory, find_method, method_of
 from emi.intrinsic.emi import EMIConfig
@@ -25,14 +27,14 @@ from emi.training.config import (
     change,
     check_method,
     differences,
+    flatten,
     parse_settings,
-    value_at,
 )
 
-Own = Mapping[str, Any]
+Own = Mapping[str, Any]  # settings of methods, by the method's name
 
-# Where a method is given something else than its own defaults. EMI: supplementary section 1; EMI-D:
-# section 2, its KL weight and bandwidth from the authors' trpo_emi_mujoco.py.
+# Settings that differ from the defaults of a method. EMI: supplementary section 1. EMI-D:
+# supplementary section 2, its KL weight and bandwidth from the authors' trpo_emi_mujoco.py.
 _VECTORS: Own = {
     "emi-d": EMIConfig(
         reward="diversity",
@@ -42,13 +44,13 @@ _VECTORS: Own = {
         kl_weight=0.1,
         bandwidth=5.0,
     ),
-    # 512 are made for images, and cost several times as much.
+    # The default of 512 is for images and costs several times as much.
     "rnd": RNDConfig(features=64),
     "ae-simhash": SimHashConfig(autoencoder=True),
 }
 _SPARSE_HALF_CHEETAH: Own = {
     **_VECTORS,
-    "ex2": EX2Config(use_actions=True),  # authors' halfcheetah.py, and its other numbers
+    "ex2": EX2Config(use_actions=True),  # authors' halfcheetah.py, as are the defaults of EX2Config
 }
 _SWIMMER_GATHER: Own = {
     **_VECTORS,
@@ -76,9 +78,9 @@ _IMAGES: Own = {
         replay_size=60_000,
         min_replay=1_000,
     ),
-    # The paper's minibatches have 4,096 rows; 25 of 100,000 steps have 4,000.
+    # The paper's minibatches have 4,096 rows; 25 minibatches of 100,000 steps have 4,000.
     "rnd": RNDConfig(minibatches=25),
-    "simhash": SimHashConfig(key_bits=256),  # #Exploration, on pixels
+    "simhash": SimHashConfig(key_bits=256),  # Tang et al. (2017), experiments on pixels
     "ae-simhash": SimHashConfig(autoencoder=True, key_bits=64),  # authors' Gravitar script
 }
 _IMAGES_IN_SMALL_BATCHES: Own = {**_IMAGES, "rnd": RNDConfig()}
@@ -87,9 +89,9 @@ _BOX_IMAGE: Own = {
     "emi": dataclasses.replace(_EMI_IMAGES, lambda_info=0.01),  # supplementary section 7
 }
 
-# η. EMI's from the paper; EMI-D's from the paper's study on SparseHalfCheetah, for want of another;
-# AE-SimHash's from its authors' scripts; the others' from a search on SparseHalfCheetah with the
-# same budget for each, results/figures/coefficient_search.md.
+# η. EMI: the paper. EMI-D: the paper's study on SparseHalfCheetah, the only source. AE-SimHash: its
+# authors' scripts. The others: a search on SparseHalfCheetah with the same budget for each method,
+# results/figures/coefficient_search.md.
 _ETA = {
     "emi": 1e-3,
     "emi-d": 0.1,
@@ -101,8 +103,8 @@ _ETA = {
     "vime": 0.1,
     "trpo": 0.0,
 }
-# Elsewhere the authors of VIME and, on pixels, #Exploration have others, and the latter a grid
-# around 0.01 for SwimmerGather; those of EX2 have the one found here.
+# Exceptions on other tasks: VIME's authors use 1e-4 on SwimmerGather; the authors of SimHash use a
+# grid around 0.01 on SwimmerGather, and 0.01 on pixels.
 _ETA_SWIMMER_GATHER = {**_ETA, "vime": 1e-4, "simhash": 1e-2}
 _ETA_IMAGES = {**_ETA, "simhash": 1e-2}
 
@@ -110,50 +112,73 @@ _ETA_IMAGES = {**_ETA, "simhash": 1e-2}
 _IMAGE_VALUE = ValueConfig(kind="network", epochs=3, minibatch=512)
 
 
+class _Preset(NamedTuple):
+    """The settings of one environment: those of single methods, and those of all of them."""
+
+    own: Own  # settings of those methods that do not use their defaults here
+    eta: Mapping[str, float]
+    settings: Mapping[str, Any]  # fields of TrainConfig
+
+
+_PRESETS = {
+    "SparseHalfCheetah": _Preset(_SPARSE_HALF_CHEETAH, _ETA, {}),
+    "SwimmerGather": _Preset(
+        _SWIMMER_GATHER,
+        _ETA_SWIMMER_GATHER,
+        {
+            "steps": 100_000_000,
+            "steps_per_iteration": 50_000,
+            "num_envs": 100,
+            "value": ValueConfig(kind="network"),
+        },
+    ),
+    "BoxImage": _Preset(_BOX_IMAGE, _ETA_IMAGES, {"steps": 300_000, "value": _IMAGE_VALUE}),
+}
+_ATARI = _Preset(
+    _IMAGES,
+    _ETA_IMAGES,
+    {
+        "steps": 50_000_000,
+        "steps_per_iteration": 100_000,
+        # Each environment takes 5,000 steps after a reset: enough for an episode of 4,500.
+        "num_envs": 20,
+        "clip_rewards": True,
+        "value": _IMAGE_VALUE,
+    },
+)
+
+
+def _any_other(env: str) -> _Preset:
+    """Settings of an environment without a preset; creates it to inspect its observations."""
+    # Every iteration starts from a reset. If each environment took fewer steps than the time limit,
+    # the longest episodes would never finish and would be missing from the reported return.
+    longest = time_limit(env) or 1
+    steps = max(TrainConfig.steps_per_iteration, longest)
+    num_envs = min(TrainConfig.num_envs, steps // longest)
+    settings = {"steps": 1_000_000, "steps_per_iteration": steps, "num_envs": num_envs}
+    if observes_images(env):
+        return _Preset(_IMAGES_IN_SMALL_BATCHES, _ETA_IMAGES, settings | {"value": _IMAGE_VALUE})
+    return _Preset(_VECTORS, _ETA, settings | {"value": ValueConfig(kind="network")})
+
+
 def preset(env: str, method: str | Factory = "emi") -> TrainConfig:
-    """The paper's settings where it has them, sensible ones for any other environment.
+    """The paper's settings if it has any, reasonable ones for any other environment.
 
     A method of your own, given as `package.module:Class` or as the class itself, has its own
     default settings and the same η as EMI.
     """
     name = check_method(method) if isinstance(method, str) else name_of(method)
     found = find_method(name) if isinstance(method, str) else method_of(method)
-    config = TrainConfig(env=env, method=name)
-    eta = _ETA
-    if env == "SparseHalfCheetah":
-        own = _SPARSE_HALF_CHEETAH
-    elif env == "SwimmerGather":
-        own, eta = _SWIMMER_GATHER, _ETA_SWIMMER_GATHER
-        config = dataclasses.replace(
-            config,
-            steps=100_000_000,
-            steps_per_iteration=50_000,
-            num_envs=100,
-            value=ValueConfig(kind="network"),
-        )
-    elif is_atari(env):
-        own, eta = _IMAGES, _ETA_IMAGES
-        config = dataclasses.replace(
-            config,
-            steps=50_000_000,
-            steps_per_iteration=100_000,
-            # An iteration starts from a reset: 5,000 steps each hold an episode of 4,500.
-            num_envs=20,
-            clip_rewards=True,
-            value=_IMAGE_VALUE,
-        )
-    elif env == "BoxImage":
-        own, eta = _BOX_IMAGE, _ETA_IMAGES
-        config = dataclasses.replace(config, steps=300_000, value=_IMAGE_VALUE)
-    elif env.startswith(GYM_PREFIX):
-        images = observes_images(env)
-        own, eta = (_IMAGES_IN_SMALL_BATCHES, _ETA_IMAGES) if images else (_VECTORS, _ETA)
-        value = _IMAGE_VALUE if images else ValueConfig(kind="network")
-        config = _whole_episodes(dataclasses.replace(config, steps=1_000_000, value=value))
-    else:
-        raise UserError(unknown_name(env))
-    return dataclasses.replace(
-        config, intrinsic=own.get(name, found.config), eta=eta.get(name, eta["emi"])
+    if not isinstance(env, str):
+        raise UserError(f"an environment is given by its name, see 'emi envs', got {env!r}")
+    known_environment(env)
+    chosen = _ATARI if is_atari(env) else _PRESETS.get(env) or _any_other(env)
+    return TrainConfig(
+        env,
+        name,
+        eta=chosen.eta.get(name, chosen.eta["emi"]),
+        intrinsic=chosen.own.get(name, found.config),
+        **chosen.settings,
     )
 
 
@@ -169,9 +194,9 @@ def resolve(
     settings: Mapping[str, Any] | None = None,
     words: Sequence[str] = (),
 ) -> TrainConfig:
-    """The preset of (env, method), changed by `settings` and then by `KEY=VALUE` texts.
+    """The preset of (env, method), changed by `settings` and then by the strings `words`.
 
-    `settings` are as `config.change` takes them, `words` as `--set` does.
+    `settings` has the format of `config.change`, `words` that of `--set`.
     """
     config = change(preset(env, method), settings or {})
     return change(config, parse_settings(config, words))
@@ -185,28 +210,17 @@ def changed_settings(config: TrainConfig) -> list[str]:
 def command_words(config: TrainConfig) -> list[str]:
     """The arguments of `emi` that train this config, as a person would type them."""
     words = ["train", config.env, "--method", config.method]
-    own = ("seed", "steps", "threads", "device")  # options of their own
-    changed = changed_settings(config)
-    for key in own:
+    options = ("seed", "steps", "threads", "device")
+    values, changed = flatten(config), changed_settings(config)
+    for key in options:
         if key in changed or key == "seed":
-            words += [f"--{key}", str(value_at(config, key))]
-    settings = [f"{key}={_as_text(value_at(config, key))}" for key in changed if key not in own]
+            words += [f"--{key}", str(values[key])]
+    settings = [f"{key}={_as_text(values[key])}" for key in changed if key not in options]
     return words + (["--set", *settings] if settings else [])
 
 
 def _as_text(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
-
-
-def _whole_episodes(config: TrainConfig) -> TrainConfig:
-    """So few environments that the longest episode fits into the steps that each of them takes.
-
-    An iteration starts from a reset: with fewer steps an episode that runs into its time limit
-    never ends, and the reported return is that of the others.
-    """
-    longest = time_limit(config.env) or 1
-    steps = max(config.steps_per_iteration, longest)
-    num_envs = min(config.num_envs, steps // longest)
-    return dataclasses.replace(config, steps_per_iteration=steps, num_envs=num_envs)
+    """A value as `parse_settings` reads it."""
+    if isinstance(value, tuple):
+        return ",".join(map(_as_text, value))
+    return json.dumps(value) if isinstance(value, bool | dict | list) else str(value)

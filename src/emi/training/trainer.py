@@ -1,7 +1,7 @@
-"""Algorithm 1 of the paper: collect, reward, learn the embedding, update the policy, repeat.
+"""Algorithm 1 of the paper: collect a batch, score it, train the method, update the policy.
 
-`Trainer.iterate` is one iteration and reads like the algorithm. Logging, checkpoints and drawing
-happen outside and consume the reports.
+`Trainer._iterate` is one iteration of the algorithm, for any method. Nothing is written to disk
+here: `emi.runs.run` logs the reports and writes checkpoints.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from emi.envs import make_vec
 from emi.errors import NotFiniteError, UserError, check_finite
 from emi.intrinsic.contract import Factory, Finish, find_method, method_of
 from emi.spaces import is_image
-from emi.training.config import TrainConfig
+from emi.training.config import TrainConfig, change
 from emi.training.overlap import Collector, LearningThread
 from emi.training.presets import resolve
 
 
 @dataclass(frozen=True)
 class Report:
-    """What one iteration did; `metrics` are the columns of metrics.csv except the times."""
+    """The result of one iteration; `metrics` are the columns of metrics.csv except the times."""
 
     iteration: int
     steps: int
@@ -39,47 +39,49 @@ class Report:
 
 
 class Estimates(NamedTuple):
-    """What the policy and the value function learn from, [n] each."""
+    """What the policy and the value function are trained on, [n] each."""
 
     advantage: Array
-    value: Array  # as predicted, before the fit
-    target: Array  # discounted returns, bootstrapped where an episode was cut
+    value: Array  # predicted before the fit
+    target: Array  # discounted returns, bootstrapped where the batch cut an episode, see `estimate`
 
 
 class Trainer:
-    """The agent, its environments and its randomness: everything that a checkpoint holds.
+    """The agent, its environments and its random generators.
 
-    `method` builds the intrinsic reward instead of the class that `config.method` names.
+    `method` is a class or function that builds the intrinsic reward; by default it is found by its
+    name, `config.method`.
     """
 
     def __init__(self, config: TrainConfig, method: Factory | None = None) -> None:
         if config.device == "cuda" and not torch.cuda.is_available():
-            raise UserError("there is no CUDA device here: use --device cpu")
+            raise UserError("this machine has no CUDA device: set device to cpu")
         self.config = config
         self.iteration = 0
         self.steps = 0
         self.total_iterations = config.iterations
 
-        # One stream per consumer: what one of them draws never shifts what another sees.
+        # One random stream per consumer: what one of them draws does not affect the others.
         streams = np.random.SeedSequence(config.seed).spawn(6)
-        policy, value, intrinsic, resets = (int(s.generate_state(1)[0]) for s in streams[:4])
+        *seeds, intrinsic, resets = (int(s.generate_state(1)[0]) for s in streams[:4])
+        policy, value = (torch.Generator().manual_seed(seed) for seed in seeds)
         action_rng, self._value_rng = (np.random.default_rng(s) for s in streams[4:])
 
         self.envs = make_vec(config.env, config.num_envs, threads=config.threads)
         obs_space = self.envs.single_observation_space
         action_space = self.envs.single_action_space
-        self.policy = make_policy(obs_space, action_space, config.policy, _generator(policy))
+        self.policy = make_policy(obs_space, action_space, config.policy, policy)
         self.policy.to(config.device)
-        self.value = make_value(obs_space, config.value, _generator(value), config.device)
+        self.value = make_value(obs_space, config.value, value, config.device)
         found = find_method(config.method) if method is None else method_of(method)
-        chosen = found._replace(config=config.intrinsic)
-        self.intrinsic = chosen.build(obs_space, action_space, intrinsic)
+        found = found._replace(config=config.intrinsic)
+        self.intrinsic = found.build(obs_space, action_space, intrinsic)  # None: no bonus
         if self.intrinsic is not None:
             self.intrinsic.to(config.device)
-        self.last_batch: tuple[Rollout, Array] | None = None  # and its bonuses [n]
+        self.last_batch: tuple[Rollout, Array] | None = None  # rollout, bonuses [n]
 
         # Networks for vectors are too small to be split: a second thread in each operation gains
-        # nothing, and stalls on a busy machine. The method learns on the second core instead.
+        # nothing, and stalls on a busy machine. The method is trained on a second core instead.
         overlap = config.threads > 1 and not is_image(obs_space)
         torch.set_num_threads(1 if overlap else config.threads)
         self._learning = LearningThread(overlap and self.intrinsic is not None)
@@ -88,7 +90,7 @@ class Trainer:
         )
 
     def iterate(self) -> Report:
-        """One iteration; NotFiniteError names what became NaN or infinite, and when."""
+        """Run one iteration; NotFiniteError names the quantity that became NaN or infinite."""
         try:
             return self._iterate()
         except NotFiniteError as error:
@@ -98,19 +100,20 @@ class Trainer:
             ) from None
 
     def _iterate(self) -> Report:
-        """One pass of Algorithm 1."""
+        """One iteration of Algorithm 1."""
         config = self.config
 
-        # Collect samples {(s, a, s')} with π_θ.
+        # Collect samples {(s, a, s')} with the policy π_θ.
         rollout = self.collector.batch(self.iteration)
 
-        # Compute intrinsic rewards; update α, β, γ, ω by Adam on equation 7, possibly in parallel.
-        bonus, finish = self._score(rollout)
+        # Compute the intrinsic rewards r_e, and start to train the method (for EMI: update α, β, γ,
+        # ω_A, ω_S by Adam on equation 7). `wait` returns its scalars.
+        bonus, wait = self._score(rollout)
 
         # Augment: r = r_env + η r_e.
         reward = self.clipped_reward(rollout) + config.eta * rollout.grid(bonus)
 
-        # Update π_θ with TRPO; the baseline is the one fitted in the previous iteration.
+        # Update π_θ with TRPO. The baseline is the value function of the previous iteration.
         advantage, value, target = self.estimate(rollout, reward)
         obs, clock = rollout.observations(), rollout.flat(rollout.clock)
         value_scalars = self.value.fit(obs, clock, target, self._value_rng)
@@ -121,23 +124,25 @@ class Trainer:
             self._tensor(standardise(advantage).astype(np.float32)),
             config.trpo,
         )
+
         if self._learning.enabled and self.iteration + 1 < self.total_iterations:
             self.collector.collect_ahead(self.iteration + 1)
-        scalars = finish() | value_scalars
+        scalars = wait() | value_scalars
         self._check_parameters()
 
         self.iteration += 1
         self.steps += rollout.steps
         self.last_batch = (rollout, bonus)
         returns = rollout.episode_returns
-        finished = len(returns) > 0
+        if len(returns) == 0:
+            returns = np.array([np.nan])
         metrics = {
             "iteration": self.iteration,
             "steps": self.steps,
-            "episodes": len(returns),
-            "return_mean": float(returns.mean()) if finished else float("nan"),
-            "return_std": float(returns.std()) if finished else float("nan"),
-            "return_max": float(returns.max()) if finished else float("nan"),
+            "episodes": len(rollout.episode_returns),
+            "return_mean": float(returns.mean()),
+            "return_std": float(returns.std()),
+            "return_max": float(returns.max()),
             "bonus_mean": float(bonus.mean()),
             "bonus_std": float(bonus.std()),
             "kl": step.kl,
@@ -151,7 +156,7 @@ class Trainer:
         return Report(self.iteration, self.steps, metrics)
 
     def _score(self, rollout: Rollout) -> tuple[Array, Finish]:
-        """[n] intrinsic rewards of the batch, zeros without a method; and its learning, begun."""
+        """Bonuses [n], zeros without a method, and a function that waits for the training."""
         if self.intrinsic is None:
             return np.zeros(rollout.steps), dict
         bonus, finish = self.intrinsic.score(rollout.transitions(self.policy.to_env))
@@ -160,7 +165,7 @@ class Trainer:
         return flat, self._learning.start(finish)
 
     def clipped_reward(self, rollout: Rollout) -> Array:
-        """r_env [time, env] as the agent learns from it; reports have the raw one."""
+        """r_env [time, env], clamped if the config asks for it; reported returns are raw."""
         return rollout.reward.clip(-1, 1) if self.config.clip_rewards else rollout.reward
 
     def estimate(self, rollout: Rollout, reward: Array) -> Estimates:
@@ -173,15 +178,8 @@ class Trainer:
         )
 
         def advantages(gae_lambda: float) -> Array:
-            grid = gae(
-                reward,
-                value,
-                after,
-                rollout.ended,
-                discount=config.discount,
-                gae_lambda=gae_lambda,
-            )
-            return rollout.flat(grid)
+            factors = {"discount": config.discount, "gae_lambda": gae_lambda}
+            return rollout.flat(gae(reward, value, after, rollout.ended, **factors))
 
         advantage = advantages(config.gae_lambda)
         target = flat_value + (advantage if config.gae_lambda == 1 else advantages(1.0))
@@ -202,7 +200,7 @@ class Trainer:
         return modules if self.intrinsic is None else modules | {"intrinsic": self.intrinsic}
 
     def state_dict(self) -> dict[str, Any]:
-        """Nested dicts of tensors and plain values: all that the next iteration depends on."""
+        """Everything that the next iteration depends on: nested dicts of tensors and values."""
         return {
             "iteration": self.iteration,
             "steps": self.steps,
@@ -212,6 +210,7 @@ class Trainer:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what `state_dict` returned."""
         self.iteration, self.steps = state["iteration"], state["steps"]
         self.collector.rng_state = state["action_rng"]
         self._value_rng.bit_generator.state = state["value_rng"]
@@ -223,23 +222,23 @@ class Trainer:
         self.envs.close()
 
 
-def _generator(seed: int) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
-
-
 def train(
     env: str | TrainConfig, method: str | Factory = "emi", **settings: Any
 ) -> Iterator[Report]:
     """Train and yield one report per iteration; nothing is written to disk.
 
-    Give a config (`emi.train(emi.preset("SparseHalfCheetah"))`) or an environment and a method, by
-    name or as a subclass of `emi.IntrinsicReward`, and settings that differ from their preset:
+    Give a config (`emi.train(emi.preset("SparseHalfCheetah"))`), or an environment, a method and
+    the settings that differ from their preset:
     `emi.train("SparseHalfCheetah", "rnd", seed=1, steps=100_000, trpo={"max_kl": 0.02})`.
+    A method is a name of `emi methods`, `"package.module:Class"`, or your own subclass of
+    `emi.IntrinsicReward` itself.
     """
     if isinstance(env, TrainConfig):
         if method != "emi" or settings:
-            raise UserError("a config holds every setting: use dataclasses.replace to change it")
-        config, factory = env, None
+            raise UserError(
+                "settings cannot be given with a config: change it with dataclasses.replace"
+            )
+        config, factory = change(env, {}), None
     else:
         config = resolve(env, method, settings)
         factory = None if isinstance(method, str) else method

@@ -1,4 +1,4 @@
-"""The report page as a file: what it holds, what it must not hold, and what it refuses."""
+"""The report page as a file: its data, what it must not contain, and errors."""
 
 import base64
 import hashlib
@@ -14,11 +14,15 @@ import pytest
 from run_files import write_run, write_sample
 
 from emi.cli import main
-from emi.report import page_samples
-from emi.report.page.html import build_page
-from emi.report.page.data import describe, find_runs, group_runs, thinned
+from emi.report.groups import Group, group_runs
+from emi.report.load import dotted, find_runs
+from emi.report.page import html, samples
+from emi.report.page.data import describe
 from emi.report.page.encoding import distinct_frames, evenly, frame_pieces, quantised
-from emi.report.page.privacy import clean, private_words, public_config, public_starts
+from emi.report.privacy import clean, private_words, public_config, public_starts
+from emi.report.reference import Reference
+from emi.report.statistics import thin
+from emi.reproduction.paper_values import PAPER
 
 NAME, HOST = "alice", "lab-pc-7"
 HOME = f"/home/{NAME}"
@@ -37,7 +41,17 @@ def text_of(page: str) -> str:
 
 
 def described(*roots: Path) -> dict[str, Any]:
-    return describe(*group_runs(find_runs(roots)))
+    return describe(*group_runs(find_runs(roots)), PAPER)
+
+
+def build_page(roots: list[Path]) -> str:
+    return html.build_page(roots, PAPER)
+
+
+def groups_of(root: Path) -> list[Group]:
+    """The groups of the only environment below `root`."""
+    (row,) = group_runs(find_runs([root]))[0].values()
+    return row
 
 
 def dequantised(packed: dict[str, Any]) -> np.ndarray:
@@ -61,9 +75,9 @@ def runs(tmp_path: Path) -> Path:
     return tmp_path / "runs"
 
 
-def test_the_page_is_alone(runs: Path) -> None:
+def test_the_page_loads_nothing(runs: Path) -> None:
     page = build_page([runs])
-    # Base64 may spell anything: what it stands for is looked at instead.
+    # Base64 may contain anything; its decoded content is checked instead.
     shell = re.sub(r'(<script type="text/plain"[^>]*>)[^<]*', r"\1", page)
     assert len(shell) < len(page)
     outside = r"https?:|//\w|url\(|@import|<link|<img|<iframe|\bfetch\(|\bsrc="
@@ -92,11 +106,11 @@ def test_the_table_holds_the_statistics(runs: Path) -> None:
     assert emi["mean"][1] == 200.0
     assert emi["mean"][2] == 240.0
     assert emi["late"] == pytest.approx((260 / 3 + 280 / 3 + 300 / 3) / 3)
-    assert emi["solved"][:2] == [3, 3]
-    assert trpo["solved"][:2] == [0, 3]
+    assert emi["solved"][:2] == (3, 3)
+    assert trpo["solved"][:2] == (0, 3)
     assert emi["first"] == {"seen": 3, "runs": 3, "median": 10_000.0}
     assert trpo["first"] == {"seen": 1, "runs": 3, "median": None}
-    assert emi["paper"] == 218.1
+    assert emi["reference"] == 218.1
     pair, mirrored = env["pairs"][0][1], env["pairs"][1][0]
     assert pair["difference"] == pytest.approx(220 - 10 / 3)
     assert pair["better"] == 1.0
@@ -108,12 +122,12 @@ def test_the_table_holds_the_statistics(runs: Path) -> None:
     assert env["pairs"][0][0] is None
 
 
-def test_the_papers_number_stands_beside_the_whole_method_alone(tmp_path: Path) -> None:
+def test_only_the_preset_has_the_published_return(tmp_path: Path) -> None:
     for seed in range(2):
-        write_run(tmp_path / f"a{seed}", [1.0, 2.0], seed=seed, eta=0.5, typed=" --set eta=0.5")
+        write_run(tmp_path / f"a{seed}", [1.0, 2.0], seed=seed, eta=0.5, changed=["eta"])
         write_run(tmp_path / f"b{seed}", [1.0, 2.0], seed=seed)
     (env,) = described(tmp_path)["envs"]
-    assert [(group["label"], group["row"]["paper"]) for group in env["groups"]] == [
+    assert [(group["label"], group["row"]["reference"]) for group in env["groups"]] == [
         ("EMI", 218.1),
         ("EMI (eta=0.5)", None),
     ]
@@ -146,9 +160,9 @@ def test_long_runs_are_thinned_and_the_page_says_so(tmp_path: Path) -> None:
     assert data["runs"][0]["steps"]["first"] == 10_000  # the middle one of 5, 10 and 15 thousand
 
 
-def test_thinning_leaves_out_what_is_no_number() -> None:
+def test_thinning_ignores_nan() -> None:
     values = np.array([1.0, np.nan, np.nan, np.nan, 5.0])
-    np.testing.assert_array_equal(thinned(values, 2), [1.0, np.nan, 5.0])
+    np.testing.assert_array_equal(thin(values, 2), [1.0, np.nan, 5.0])
 
 
 def test_quantised_numbers_come_back() -> None:
@@ -178,7 +192,7 @@ def test_frames_come_back_and_are_stored_once() -> None:
     np.testing.assert_array_equal(stored[after], frame_next)
 
 
-def test_a_sample_is_told_by_episodes(tmp_path: Path) -> None:
+def test_a_sample_is_split_into_episodes(tmp_path: Path) -> None:
     directory = write_run(tmp_path / "run", [1.0])
     # Two environments side by side: the rows of the file alternate between them.
     written = write_sample(directory, [[3, 4], [7]], error={4: (3.0, 4.0)})
@@ -209,7 +223,7 @@ def test_a_sample_is_told_by_episodes(tmp_path: Path) -> None:
 def test_samples_beyond_the_limit_are_left_out_and_named(
     runs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(page_samples, "MOST_STATES", 20)
+    monkeypatch.setattr(samples, "MOST_STATES", 20)
     write_sample(runs / "emi1", [[12]])
     data = data_of(build_page([runs]))
     assert [sample["run"] for sample in data["samples"]] == [0]
@@ -219,10 +233,10 @@ def test_samples_beyond_the_limit_are_left_out_and_named(
 class TestGroups:
     def test_other_settings_are_another_group(self, tmp_path: Path) -> None:
         for number, eta in enumerate((0.1, 0.01, 0.01)):
-            write_run(tmp_path / str(number), [1.0], seed=number, eta=eta)
+            write_run(tmp_path / str(number), [1.0], seed=number, eta=eta, changed=None)
         groups, remarks = group_runs(find_runs([tmp_path]))
         (row,) = groups.values()
-        assert {g.label: len(g.members) for g in row} == {"EMI (eta=0.1)": 1, "EMI (eta=0.01)": 2}
+        assert {g.label: len(g.runs) for g in row} == {"EMI (eta=0.1)": 1, "EMI (eta=0.01)": 2}
         assert remarks == []
 
     @pytest.mark.parametrize(
@@ -258,35 +272,39 @@ class TestGroups:
         self, tmp_path: Path, changes: list[dict[str, Any]], labels: list[str]
     ) -> None:
         for number, change in enumerate(changes):
-            typed = "".join(f" --set {key}={value}" for key, value in change.items())
-            # A number of steps has an option of its own.
-            run = write_run(tmp_path / str(number), [1.0], typed="" if "steps" in change else typed)
+            run = write_run(tmp_path / str(number), [1.0], changed=list(change))
             config = json.loads((run / "config.json").read_text())
             config["intrinsic"] = {"bandwidth": 5, "error_model": True, "epochs": 3}
             config["value"] = {"epochs": 3}
             for key, value in change.items():
-                *room, name = key.split(".")
-                (config[room[0]] if room else config)[name] = value
+                *parts, name = key.split(".")
+                (config[parts[0]] if parts else config)[name] = value
             (run / "config.json").write_text(json.dumps(config))
-        (row,) = group_runs(find_runs([tmp_path]))[0].values()
-        assert [group.label for group in row] == labels
+        assert [group.label for group in groups_of(tmp_path)] == labels
 
-    @pytest.mark.parametrize("typed", [" --set=eta=0.5", " --set trpo.damping=1 eta=0.5 --out x"])
-    def test_however_it_was_typed(self, tmp_path: Path, typed: str) -> None:
-        write_run(tmp_path / "run", [1.0], eta=0.5, typed=typed)
+    def test_a_changed_setting_names_a_single_group(self, tmp_path: Path) -> None:
+        write_run(tmp_path / "run", [1.0], eta=0.5, changed=["eta", "seed", "threads"])
         (env,) = described(tmp_path)["envs"]
-        assert [(g["label"], g["row"]["paper"]) for g in env["groups"]] == [("EMI (eta=0.5)", None)]
+        assert [(g["label"], g["row"]["reference"]) for g in env["groups"]] == [
+            ("EMI (eta=0.5)", None)
+        ]
 
-    def test_what_changes_time_and_memory_alone_is_no_variant(self, tmp_path: Path) -> None:
-        write_run(tmp_path / "run", [1.0], typed=" --set trpo.slices=3")
+    def test_options_that_change_time_and_memory_make_no_variant(self, tmp_path: Path) -> None:
+        changed = ["trpo.slices", "threads", "device", "seed", "steps"]
+        write_run(tmp_path / "run", [1.0], changed=changed)
         (env,) = described(tmp_path)["envs"]
-        assert [(g["label"], g["row"]["paper"]) for g in env["groups"]] == [("EMI", 218.1)]
+        assert [(g["label"], g["row"]["reference"]) for g in env["groups"]] == [("EMI", 218.1)]
 
-    def test_who_typed_what_is_so_anyway_ran_the_method_as_it_is(self, tmp_path: Path) -> None:
-        write_run(tmp_path / "a", [1.0], typed=" --set eta=0.001")
+    def test_one_run_of_the_preset_shows_that_its_group_is_the_preset(self, tmp_path: Path) -> None:
+        write_run(tmp_path / "a", [1.0], changed=None)
         write_run(tmp_path / "b", [1.0], seed=1)
         (env,) = described(tmp_path)["envs"]
-        assert [(g["label"], g["row"]["paper"]) for g in env["groups"]] == [("EMI", 218.1)]
+        assert [(g["label"], g["row"]["reference"]) for g in env["groups"]] == [("EMI", 218.1)]
+
+    def test_an_older_run_may_not_be_the_preset(self, tmp_path: Path) -> None:
+        write_run(tmp_path / "a", [1.0], changed=None)
+        (env,) = described(tmp_path)["envs"]
+        assert [(g["label"], g["row"]["reference"]) for g in env["groups"]] == [("EMI", None)]
 
     def test_folders_of_the_same_name(self, tmp_path: Path) -> None:
         for folder in ("a", "b"):
@@ -295,7 +313,7 @@ class TestGroups:
                 write_run(tmp_path / folder / "sweep" / f"seed{seed}", [value], seed=seed)
         found = find_runs([tmp_path / folder / "sweep" for folder in ("a", "b")])
         (row,) = group_runs(found)[0].values()
-        assert {g.label: len(g.members) for g in row} == {"EMI, sweep 1": 2, "EMI, sweep 2": 2}
+        assert {g.label: len(g.runs) for g in row} == {"EMI, sweep 1": 2, "EMI, sweep 2": 2}
 
     def test_a_bracket_before_a_slash_starts_no_absolute_path(self, tmp_path: Path) -> None:
         write_run(tmp_path / "runs (old)" / "emi" / "seed0", [1.0])
@@ -309,7 +327,7 @@ class TestGroups:
             path.write_text(json.dumps(config))
         groups, _ = group_runs(find_runs([tmp_path]))
         ((group,),) = groups.values()
-        assert (group.label, len(group.members)) == ("EMI", 2)
+        assert (group.label, len(group.runs)) == ("EMI", 2)
 
     def test_a_copy_counts_once(self, tmp_path: Path) -> None:
         write_run(tmp_path / "a" / "seed0", [1.0, 2.0])
@@ -324,20 +342,20 @@ class TestGroups:
         write_run(tmp_path / "main" / "SparseHalfCheetah" / "emi" / "seed1", [3.0], seed=1)
         groups, remarks = group_runs(find_runs([tmp_path]))
         (row,) = groups.values()
-        assert {g.label: len(g.members) for g in row} == {"EMI, again": 1, "EMI, main": 2}
+        assert {g.label: len(g.runs) for g in row} == {"EMI, again": 1, "EMI, main": 2}
         assert len(remarks) == 1
 
     def test_colours_are_the_methods_own(self, runs: Path) -> None:
         assert described(runs)["colours"] == {"EMI": 0, "TRPO": 8}
 
 
-class TestThinRuns:
+class TestIncompleteRuns:
     def test_one_seed_has_no_interval_and_no_test(self, tmp_path: Path) -> None:
         write_run(tmp_path / "a", [1.0, 3.0])
         write_run(tmp_path / "b", [1.0, 2.0], method="trpo")
         (env,) = described(tmp_path)["envs"]
         assert "low" not in env["groups"][0]["curves"]["return_mean"]
-        assert env["groups"][0]["row"]["mean"] == [3.0, 3.0, 3.0]
+        assert env["groups"][0]["row"]["mean"] == (3.0, 3.0, 3.0)
         assert env["pairs"] == [[None, None], [None, None]]
 
     def test_an_unfinished_run_is_marked(self, tmp_path: Path) -> None:
@@ -360,7 +378,7 @@ class TestThinRuns:
     def test_no_iteration_yet(self, tmp_path: Path) -> None:
         write_run(tmp_path / "a", [], iterations=3)
         data = data_of(build_page([tmp_path]))
-        assert data["runs"][0]["iterations"] == 0
+        assert data["runs"][0]["reached"] == 0
         assert data["envs"][0]["groups"][0]["curves"] == {}
         assert data["samples"] == []
 
@@ -423,7 +441,7 @@ class TestPrivacy:
             *("time", "iteration", "command", "commit", "modified"),
             *("version of torch", "cpu", "cores", "platform"),
         }
-        assert public_config(CONFIG, private) == {
+        assert public_config(dict(dotted(CONFIG)), private) == {
             "env": "Ant",
             "method": "emi",
             "seed": 0,
@@ -457,12 +475,21 @@ class TestCommand:
     def _here(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.chdir(tmp_path)
 
-    def test_it_writes_report_html_here(
+    def test_it_writes_report_html_in_the_current_directory(
         self, runs: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         assert main(["report", "runs"]) == 0
         assert capsys.readouterr().out.startswith("report.html: 0.")
         assert Path("report.html").read_text(encoding="utf-8") == build_page([Path("runs")])
+
+    def test_the_paper_is_one_reference_among_others(self, runs: Path) -> None:
+        book = {"SparseHalfCheetah": Reference("book", {"trpo": 7.0}, steps=9, decimals=2)}
+        (env,) = data_of(html.build_page([runs], book))["envs"]
+        assert env["reference"] == {"source": "book", "steps": 9}
+        assert (env["decimals"], env["solvedAbove"]) == (2, None)
+        assert [group["row"]["reference"] for group in env["groups"]] == [None, 7.0]
+        (env,) = data_of(html.build_page([runs], {}))["envs"]
+        assert [group["row"]["reference"] for group in env["groups"]] == [None, None]
 
     def test_several_folders_and_another_file(self, runs: Path) -> None:
         assert main(["report", "runs/emi0", "runs/trpo0", "--out", "deep/page.html"]) == 0

@@ -1,6 +1,6 @@
 """The report page in a real browser: what users see, point at and type.
 
-Skipped where there is no Chromium. Times are printed, and judged generously: machines are busy.
+Skipped without Chromium. Times are printed; their limits are generous, for busy machines.
 """
 
 import json
@@ -14,7 +14,8 @@ import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 from run_files import write_run, write_sample
 
-from emi.report.page.html import write_page
+from emi.report.page import html
+from emi.reproduction.paper_values import PAPER
 
 BROWSER = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
@@ -32,6 +33,10 @@ LEVEL = """name => {
   copy.drawImage(document.getElementById(name), 0, 0);
   return copy.getImageData(0, 0, 1, 1).data[0];
 }"""
+
+
+def write_page(roots: list[Path], out: Path) -> Path:
+    return html.write_page(roots, out, PAPER)
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +107,7 @@ def picture(page: Page, name: str) -> str:
 
 
 def state(page: Page) -> dict[str, str]:
-    """The names and values beside the explorer."""
+    """The names and values next to the explorer."""
     names = page.locator("#state-values dt").all_text_contents()
     return dict(zip(names, page.locator("#state-values dd").all_text_contents(), strict=True))
 
@@ -340,9 +345,9 @@ def test_nothing_is_wider_than_the_window(page: Page, width: int) -> None:
 
 def test_odd_runs(tab: Page, complaints: list[str], tmp_path: Path) -> None:
     """Long names, no step in common, returns far below zero, an environment without embedding."""
-    long = " --set " + " ".join(f"intrinsic.a_setting_with_a_long_name_{k}=1" for k in range(3))
-    write_run(tmp_path / "runs" / "a", [np.nan, np.nan, -16500.0, -9000.0], typed=long)
-    other = write_run(tmp_path / "runs" / "b", [-12000.0], seed=1, iterations=4, typed=long)
+    long = [f"intrinsic.a_setting_with_a_long_name_{k}" for k in range(3)]
+    write_run(tmp_path / "runs" / "a", [np.nan, np.nan, -16500.0, -9000.0], changed=long)
+    other = write_run(tmp_path / "runs" / "b", [-12000.0], seed=1, iterations=4, changed=long)
     for run in (tmp_path / "runs" / "a", other):
         config = json.loads((run / "config.json").read_text())
         config["intrinsic"] = {f"a_setting_with_a_long_name_{k}": 1 for k in range(3)}

@@ -1,4 +1,4 @@
 """Hand-written gradients and optimizer steps, where autograd or PyTorch's own step is too slow.
 
-They stand apart so that a method's file reads like its paper.
+They are in separate files, so that the file of a method reads like its paper.
 """

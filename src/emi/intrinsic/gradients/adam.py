@@ -1,13 +1,10 @@
-"""One step of Adam without the preparations of `optimizer.step()`."""
+"""Adam without the preparations of `optimizer.step()`, which dominate for small parameters."""
 
 import torch
 
 
 def adam_step(optimizer: torch.optim.Adam) -> None:
-    """Step by the gradients in `.grad`, with the bits and the state of `optimizer.step()`.
-
-    For a few small parameters the preparations take several times as long as the step itself.
-    """
+    """Step by the gradients in `.grad`; result and state equal those of `optimizer.step()`."""
     (group,) = optimizer.param_groups
     state = [optimizer.state[p] for p in group["params"]]
     if not all(state):  # the first step creates the state

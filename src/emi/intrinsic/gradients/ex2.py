@@ -55,24 +55,24 @@ def tanh_layer(x: Tensor, layer: Dense) -> Tensor:
     return torch.add(_MINUS_ONE, a, alpha=2, out=a)
 
 
-class Activations(NamedTuple):
-    """All activations of the encoders, with the codes."""
+class Encodings(NamedTuple):
+    """All activations of the encoders, and the codes."""
 
     trunk: list[Tensor]  # [2, n, ·] each, the inputs first
-    fork: Tensor  # [4, n, ·], the last of the trunk, once per branch
+    fork: Tensor  # [4, n, ·], the trunk's output, repeated for both branches
     branch: Tensor  # [4, n, h]
     code: Tensor  # [2, 2, n, f]: μ of both, then log σ² of both
 
 
-def encode(D: Discriminator, x: Tensor) -> Activations:
-    """[2, n, inputs] to the Gaussians of both codes."""
+def encode(D: Discriminator, x: Tensor) -> Encodings:
+    """Activations of both encoders and the Gaussians of their codes, for x [2, n, inputs]."""
     trunk = [x]
     for layer in D.trunk:
         trunk.append(tanh_layer(trunk[-1], layer))
     fork = torch.cat([trunk[-1], trunk[-1]])
     branch = tanh_layer(fork, D.branch)
     code = torch.baddbmm(D.code.b, branch, D.code.W)
-    return Activations(trunk, fork, branch, code.view(2, *x.shape[:2], -1))
+    return Encodings(trunk, fork, branch, code.view(2, *x.shape[:2], -1))
 
 
 def compare(D: Discriminator, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -83,7 +83,7 @@ def compare(D: Discriminator, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def backward_dense(grad: Dense, x: Tensor, d: Tensor) -> None:
-    """Write the gradient of layers with inputs x, given the gradient d of their outputs."""
+    """Write to `grad` the gradient of layers with inputs x and output gradient d."""
     torch.bmm(x.mT, d, out=grad.W)
     torch.sum(d, 1, keepdim=True, out=grad.b)
 

@@ -13,7 +13,7 @@ from torch.nn.functional import softplus
 
 
 class Pass(NamedTuple):
-    """One layer in a pass over n rows, with a = m + √v ε: all that the gradient of L needs."""
+    """What the gradient of L needs of one layer; n rows, a = m + √v ε, as in `passes`."""
 
     x: Tensor  # [n, in + 1], the inputs and a 1 for the bias
     squares: Tensor  # [n, in + 1], x²
@@ -95,7 +95,7 @@ def loss_gradient(
         likelihood_sd**-2 / samples,
     )
     by_mu = [p.x.T @ p.delta for p in layers]
-    by_variance = [p.squares.T @ p.kappa for p in layers]  # twice it: κ is twice ∂L/∂v
+    by_variance = [p.squares.T @ p.kappa for p in layers]  # 2 ∂L/∂σ², because κ = 2 ∂L/∂v
     gradient = torch.cat([g.flatten() for g in by_mu + by_variance]).view_as(phi)
     pull = kl_weight / prior_sd**2
     gradient[0].add_(mu, alpha=pull)

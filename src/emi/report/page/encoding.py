@@ -1,4 +1,4 @@
-"""Arrays as the page carries them: base64 of few bytes, which its script turns back."""
+"""Arrays as compact text, which the script of the page decodes (`assets/data.js`)."""
 
 import base64
 import zlib
@@ -9,8 +9,8 @@ import numpy.typing as npt
 
 Array = npt.NDArray[Any]
 
-LEVELS = 65_534  # of a quantised number; one more code stands for "no value"
-FRAMES_PER_PIECE = 64  # decoded at a time: large enough to compress, small enough for a pointer
+LEVELS = 65_534  # of a quantised number; the code above stands for "no value"
+FRAMES_PER_PIECE = 64  # decoded together: enough to compress well, few enough to decode at once
 
 
 def packed(values: Array) -> str:
@@ -25,7 +25,7 @@ def deflated(content: bytes) -> str:
 
 
 def quantised(values: Array) -> dict[str, Any]:
-    """[n] as 16-bit steps between its ends, finer than any screen; what is not finite has none."""
+    """[n] as 16-bit codes between its minimum and maximum; NaN and infinity become "no value"."""
     finite = np.isfinite(values)
     low, high = (values[finite].min(), values[finite].max()) if finite.any() else (0.0, 0.0)
     scale = LEVELS / (high - low) if high > low else 0.0
@@ -35,16 +35,24 @@ def quantised(values: Array) -> dict[str, Any]:
 
 
 def evenly(steps: Array) -> dict[str, Any]:
-    """[n] step counts: first, distance and number when they are even, as nearly all are."""
+    """[n] step counts: first value, distance and number if they are evenly spaced."""
     if len(steps) > 1 and np.allclose(np.diff(steps), steps[1] - steps[0], rtol=1e-9):
         return {"first": float(steps[0]), "by": float(steps[1] - steps[0]), "count": len(steps)}
     return {"values": packed(steps.astype(np.float64))}
 
 
+def encoded_frames(frame: Array, frame_next: Array) -> tuple[dict[str, Any], list[str]]:
+    """Frames of s and s', both [n, C, H, W]: how they are stored, and the pieces that hold them."""
+    pool, here, after = distinct_frames(frame, frame_next)
+    sizes = dict(zip(("channels", "height", "width"), pool.shape[1:], strict=True))
+    indices = {"here": packed(here), "next": packed(after)}
+    return {**sizes, "perPiece": FRAMES_PER_PIECE, **indices}, frame_pieces(pool)
+
+
 def frame_pieces(frames: Array) -> list[str]:
     """[n, C, H, W] uint8 to pieces of frames, each [≤ 64, H, W, C] deflated, in base64.
 
-    Neighbours in time are alike, and deflate sees as far back as a dozen small frames.
+    Consecutive frames are similar; the window of deflate holds about a dozen small frames.
     """
     pixels = np.ascontiguousarray(frames.transpose(0, 2, 3, 1))
     return [
@@ -54,9 +62,9 @@ def frame_pieces(frames: Array) -> list[str]:
 
 
 def distinct_frames(frame: Array, frame_next: Array) -> tuple[Array, Array, Array]:
-    """Frames of s and s' [n, C, H, W] as a pool [m, C, H, W] and each one's place in it, [n] twice.
+    """Frames of s and s', both [n, C, H, W], as a pool [m, C, H, W] and two indices into it, [n].
 
-    s' is the next row's s inside an episode, so the pool is about half of what goes in.
+    Within an episode s' is the s of the next row, so the pool is about half as large.
     """
     places: dict[bytes, int] = {}
     pool: list[Array] = []

@@ -1,8 +1,8 @@
-"""One HTML file that holds a comparison of runs and a look into their embeddings.
+"""Put the page together: one HTML file that compares runs and shows their embeddings.
 
 It needs no network and no other file. Its Content-Security-Policy forbids the browser to load
-anything; only the script and style whose hashes it names may act. The same runs give the same
-bytes: nothing in it depends on when or where it was made.
+anything and allows only the script and style whose hashes it names. The same runs give the same
+bytes, whenever and wherever the page is made.
 """
 
 import base64
@@ -13,47 +13,55 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from emi.report.page.data import describe, find_runs, group_runs
+from emi.report.groups import group_runs
+from emi.report.load import find_runs
+from emi.report.page.data import describe
 from emi.report.page.encoding import deflated
-from emi.report.page.samples import EncodedSample, choose_samples, encode_sample
+from emi.report.page.samples import EncodedSample, encode_samples
+from emi.report.reference import References
 
-# In the order in which a later one uses what an earlier one declares.
+# A script uses what earlier ones declare.
 SCRIPTS = ("data", "draw", "curves", "table", "explorer", "timeline", "runs", "main")
 
 
-def write_page(roots: Sequence[Path], out: Path) -> Path:
-    """Writes the page of all runs in and below `roots`; ValueError says what is wrong with them."""
-    page = build_page(roots)
+def write_page(roots: Sequence[Path], out: Path, references: References) -> Path:
+    """Write the page of all runs in and below `roots`; UserError if a run cannot be read."""
+    page = build_page(roots, references)
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(page, encoding="utf-8", newline="\n")
     return out
 
 
-def build_page(roots: Sequence[Path]) -> str:
-    """The page's HTML."""
+def build_page(roots: Sequence[Path], references: References) -> str:
+    """The HTML of the page."""
     groups, remarks = group_runs(find_runs(roots))
-    members = [one for row in groups.values() for group in row for one in group.members]
-    chosen, left_out = choose_samples(members)
-    samples = [encode_sample(members[number], number) for number in chosen]
-    data = describe(groups, remarks + left_out)
+    runs = [run for row in groups.values() for group in row for run in group.runs]
+    samples, left_out = encode_samples(runs)
+    data = describe(groups, remarks + left_out, references)
     data["samples"] = [sample.values for sample in samples]
     return _fill(data, samples)
 
 
 def _fill(data: dict[str, Any], samples: Sequence[EncodedSample]) -> str:
-    # One scope for all scripts, and nothing of theirs outside it.
+    # All scripts share one scope and declare nothing outside of it.
     parts = "\n".join(_asset(f"{name}.js") for name in SCRIPTS)
     script = f'(async () => {{\n"use strict";\n{parts}}})();\n'
     style = _asset("page.css")
-    blocks = [_block("data", deflated(_json(data)))]
+    text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    blocks = [_block("data", deflated(text.encode()))]
     blocks += [
         _block(f"frames-{number}", "\n".join(sample.frames))
         for number, sample in enumerate(samples)
         if sample.frames
     ]
+    # Nothing may be loaded; only our script and style, identified by their hashes, may run.
+    policy = (
+        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; "
+        "base-uri 'none'; form-action 'none'"
+    )
     page = _asset("page.html")
     for mark, content in (
-        ("POLICY", _policy(script, style)),
+        ("POLICY", policy),
         ("STYLE", style),
         ("DATA", "\n".join(blocks)),
         ("SCRIPT", script),
@@ -63,27 +71,14 @@ def _fill(data: dict[str, Any], samples: Sequence[EncodedSample]) -> str:
     return page
 
 
-def _policy(script: str, style: str) -> str:
-    """Nothing may be loaded; our script and style may run, known by their hashes."""
-    return (
-        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; "
-        "base-uri 'none'; form-action 'none'"
-    )
-
-
 def _hash(text: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
 def _block(name: str, content: str) -> str:
-    """Base64, in which no character could end the block."""
+    """A block of base64, which contains no character that could end the block."""
     return f'<script type="text/plain" id="{name}">{content}</script>'
 
 
-def _json(data: dict[str, Any]) -> bytes:
-    text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return text.encode()
-
-
 def _asset(name: str) -> str:
-    return files("emi.report").joinpath("assets", name).read_text(encoding="utf-8")
+    return files("emi.report.page").joinpath("assets", name).read_text(encoding="utf-8")

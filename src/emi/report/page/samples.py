@@ -1,4 +1,4 @@
-"""The embedding samples of a page: points, values along episodes, peaks of the error, frames."""
+"""Embedding samples for the page: points, values along episodes, peaks of the error, frames."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,63 +6,44 @@ from typing import Any
 
 import numpy as np
 
-from emi.report.embedding import (
-    PEAK_COLOURS,
-    PEAKS_APART,
-    SAMPLE,
-    Array,
-    Sample,
-    choose_episode,
-    path_rows,
-    peaks,
-    plane,
-    read_sample,
-)
-from emi.report.load import stored
-from emi.report.page.data import Found
-from emi.report.page.encoding import (
-    FRAMES_PER_PIECE,
-    distinct_frames,
-    frame_pieces,
-    packed,
-    quantised,
-)
+from emi.report.embedding import Array, Sample, choose_episode, path_rows, peaks, plane, read_sample
+from emi.report.load import Run
+from emi.report.page.encoding import encoded_frames, packed, quantised
 
-MOST_STATES = 40_000  # of all samples of a page together: about 20 MB with frames
+MOST_STATES = 40_000  # on a page, of all samples together: about 20 MB with frames
 
 
 @dataclass(frozen=True)
 class EncodedSample:
-    """One run's sample: values for JSON, and its frames in pieces that are decoded when needed."""
+    """The sample of a run: values for JSON, and its frames in pieces that are decoded on demand."""
 
     values: dict[str, Any]
     frames: list[str]
 
 
-def choose_samples(found: Sequence[Found]) -> tuple[list[int], list[str]]:
-    """Which runs' samples the page holds, by their number, and a remark about those left out.
+def encode_samples(runs: Sequence[Run]) -> tuple[list[EncodedSample], list[str]]:
+    """The samples that the page holds, and a remark on those left out.
 
-    Low seeds come first, so that every method has its turn before one fills the page.
+    Low seeds come first, so that no method fills the page alone.
     """
-    have = [k for k, one in enumerate(found) if stored(one.directory / SAMPLE)]
-    chosen: list[int] = []
+    have = [k for k, run in enumerate(runs) if run.embedding is not None]
+    chosen: dict[int, EncodedSample] = {}
     states = 0
-    for k in sorted(have, key=lambda k: (found[k].run.seed, k)):
-        size = len(read_sample(found[k].directory)[1]["phi"])
-        if not chosen or states + size <= MOST_STATES:
-            chosen.append(k)
-            states += size
-    if len(chosen) == len(have):
-        return sorted(chosen), []
-    return sorted(chosen), [
-        f"{len(have) - len(chosen)} of {len(have)} embeddings are left out, since a page holds "
-        f"{MOST_STATES:,} states: make a page of those runs alone to see them."
-    ]
+    for k in sorted(have, key=lambda k: (runs[k].seed, k)):
+        sample = read_sample(runs[k])
+        if not chosen or states + len(sample["phi"]) <= MOST_STATES:
+            chosen[k] = encode_sample(sample, k)
+            states += len(sample["phi"])
+    missing = len(have) - len(chosen)
+    remark = (
+        f"{missing} of {len(have)} embeddings are left out, since a page holds {MOST_STATES:,} "
+        "states: make a separate page of those runs to see them."
+    )
+    return [chosen[k] for k in sorted(chosen)], [remark] if missing else []
 
 
-def encode_sample(one: Found, number: int) -> EncodedSample:
-    """The sample of run `number`, its rows in the order of episodes, each in the order of time."""
-    _, sample = read_sample(one.directory)
+def encode_sample(sample: Sample, number: int) -> EncodedSample:
+    """The sample of run `number`; its rows are ordered by episode, then by time."""
     episodes = path_rows(sample)
     order = np.concatenate([episode.rows for episode in episodes])
     points, axes = plane(sample["phi"], sample["clock"])
@@ -96,11 +77,12 @@ def encode_sample(one: Found, number: int) -> EncodedSample:
     }
     if "frame" not in sample:
         return EncodedSample(values, [])
-    return _with_frames(values, sample, order)
+    described, pieces = encoded_frames(sample["frame"][order], sample["frame_next"][order])
+    return EncodedSample(values | {"frames": described}, pieces)
 
 
 def returns_to_come(reward: Array, sizes: Sequence[int]) -> Array:
-    """[n] rewards of episodes in a row, to the sum from each state to its episode's end.
+    """[n] rewards of consecutive episodes, to the sum from each state to the end of its episode.
 
     >>> returns_to_come(np.array([1.0, 2.0, 4.0, 8.0]), [3, 1]).tolist()
     [7.0, 6.0, 4.0, 8.0]
@@ -111,19 +93,5 @@ def returns_to_come(reward: Array, sizes: Sequence[int]) -> Array:
 
 def _peaks(norm: Array) -> list[int]:
     """The steps of an episode with the highest ‖S‖, the highest first."""
-    places = peaks(norm, len(PEAK_COLOURS), apart=max(2, len(norm) // PEAKS_APART))
+    places = peaks(norm)
     return [int(place) for place in places[np.argsort(-norm[places], kind="stable")]]
-
-
-def _with_frames(values: dict[str, Any], sample: Sample, order: Array) -> EncodedSample:
-    pool, here, after = distinct_frames(sample["frame"][order], sample["frame_next"][order])
-    values["frames"] = {
-        "count": len(pool),
-        "channels": pool.shape[1],
-        "height": pool.shape[2],
-        "width": pool.shape[3],
-        "perPiece": FRAMES_PER_PIECE,
-        "here": packed(here),
-        "next": packed(after),
-    }
-    return EncodedSample(values, frame_pieces(pool))

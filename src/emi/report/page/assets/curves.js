@@ -1,18 +1,15 @@
-// Learning curves: all methods in one picture with their intervals, or every seed in panels.
+// Learning curves: the means of all groups in one chart, or every seed in a panel per group.
 
 const curves = { env: 0, measure: "return_mean", view: "mean", hidden: new Set(), cursor: null };
 
-const runCurve = once((key) => {
-  const [number, measure] = key.split(" ");
+const runCurve = once((number, measure) => {
   const run = report.runs[number];
   return { steps: stepCounts(run.steps), values: run.curves[measure] ? quantised(run.curves[measure]) : new Float64Array() };
 });
-const groupCurve = once((key) => {
-  const [env, group, measure] = key.split(" ");
+const groupCurve = once((env, group, measure) => {
   const packed = report.envs[env].groups[group].curves[measure];
   if (!packed) return null;
   return {
-    seeds: packed.seeds,
     steps: stepCounts(packed.steps),
     mean: quantised(packed.mean),
     low: packed.low && quantised(packed.low),
@@ -22,9 +19,8 @@ const groupCurve = once((key) => {
 
 // The groups that are switched on, each with its mean curve if it has one.
 function shownGroups() {
-  const env = report.envs[curves.env];
-  return env.groups
-    .map((group, k) => ({ group, curve: groupCurve(`${curves.env} ${k} ${curves.measure}`) }))
+  return report.envs[curves.env].groups
+    .map((group, k) => ({ group, curve: groupCurve(curves.env, k, curves.measure) }))
     .filter(({ group }) => !curves.hidden.has(group.label));
 }
 
@@ -32,12 +28,12 @@ function drawCurves() {
   const area = byId("curve-area");
   const shown = shownGroups();
   const known = shown.filter(({ curve }) => curve);
-  const tell = (why) => area.replaceChildren(html("p", { class: "note" }, why));
+  const say = (why) => area.replaceChildren(html("p", { class: "note" }, why));
   const drawable = shown.filter(({ group }) => runsOf(group).some(({ values }) => values.some((value) => !Number.isNaN(value))));
-  if (shown.length === 0) tell("Choose a method.");
-  else if (drawable.length === 0) tell("No episode has ended in these runs, so there is no curve to draw.");
+  if (shown.length === 0) say("Choose a method.");
+  else if (drawable.length === 0) say("No episode has ended in these runs, so there is no curve to draw.");
   else if (curves.view === "seeds") drawSeeds(area, drawable);
-  else if (known.length === 0) tell("These runs have no step in common, so they have no mean: choose Every seed.");
+  else if (known.length === 0) say("These runs have no step in common, so they have no mean: choose Every seed.");
   else drawMeans(area, known);
   drawCurveNote(shown);
   drawCurveTable(known);
@@ -50,7 +46,7 @@ function drawMeans(area, known) {
   const last = lastStep(known);
   const y = extent(known.flatMap(({ curve }) => [curve.mean, curve.low ?? [], curve.high ?? []]), [0, 0]);
   const ends = known.map(({ group, curve }) => `${group.label} ${written(curve.mean.at(-1))}`).join(", ");
-  const made = chart({
+  const { root, scale, margin, inner, upright, valueAt } = chart({
     width,
     height: Math.round(Math.min(430, Math.max(260, width * 0.46))),
     x: [0, last],
@@ -60,13 +56,11 @@ function drawMeans(area, known) {
     xText: (values) => values.map(stepText),
     label: `Learning curves on ${env.name}, ${name} over steps. At the end: ${ends}.`,
   });
-  const { root, scale } = made;
   for (const { group, curve } of known) {
     if (curve.low) root.append(svg("path", { class: "band", d: bandPath(curve.steps, curve.low, curve.high, scale), style: { fill: colourOf(group.label) } }));
   }
   for (const { group, curve } of known) root.append(...meanLine(group, curve, scale));
-  const cursor = svg("g", { visibility: "hidden" });
-  root.append(cursor);
+  const cursor = root.appendChild(svg("g"));
   const readout = html("div", { class: "readout", hidden: true });
   root.setAttribute("tabindex", "0");
   root.setAttribute("aria-keyshortcuts", "ArrowLeft ArrowRight");
@@ -77,8 +71,7 @@ function drawMeans(area, known) {
     curves.cursor = index;
     const step = grid[index];
     const at = scale.x(step);
-    cursor.setAttribute("visibility", "visible");
-    cursor.replaceChildren(svg("line", { class: "cursor", x1: at, x2: at, y1: made.room.top, y2: made.room.top + made.inner.height }));
+    cursor.replaceChildren(upright(at, { class: "cursor" }));
     const rows = known
       .filter(({ curve }) => step <= curve.steps.at(-1) && step >= curve.steps[0])
       .map(({ group, curve }) => ({ group, curve, k: nearest(curve.steps, step) }))
@@ -93,21 +86,18 @@ function drawMeans(area, known) {
         html("div", {}, swatch(group.label), html("span", {}, group.label),
           html("span", {}, written(curve.mean[k]) + (curve.low ? ` [${written(curve.low[k])}, ${written(curve.high[k])}]` : "")))),
     );
-    // On the side that the pointer has left free.
-    const right = at < made.room.left + made.inner.width / 2;
-    readout.style.left = right ? "auto" : `${(made.room.left / width) * 100 + 1}%`;
+    // On the side away from the pointer.
+    const right = at < margin.left + inner.width / 2;
+    readout.style.left = right ? "auto" : `${(margin.left / width) * 100 + 1}%`;
     readout.style.right = right ? "1%" : "auto";
   };
-  // Where the cursor was: these curves may be shorter than those it was left on.
+  // The last position of the cursor; these curves may be shorter than the previous ones.
   const place = () => Math.min(curves.cursor ?? grid.length - 1, grid.length - 1);
   const hide = () => {
-    cursor.setAttribute("visibility", "hidden");
+    cursor.replaceChildren();
     readout.hidden = true;
   };
-  root.addEventListener("pointermove", (event) => {
-    const box = root.getBoundingClientRect();
-    show(nearest(grid, scale.toX(((event.clientX - box.left) / box.width) * width)));
-  });
+  root.addEventListener("pointermove", (event) => show(nearest(grid, valueAt(event))));
   root.addEventListener("pointerleave", () => document.activeElement === root || hide());
   root.addEventListener("blur", hide);
   root.addEventListener("focus", () => root.matches(":focus-visible") && show(place()));
@@ -122,12 +112,12 @@ function drawMeans(area, known) {
 function meanLine(group, curve, scale) {
   const style = { stroke: colourOf(group.label), strokeDasharray: dashOf(group.label) };
   const parts = [svg("path", { class: "mean", d: linePath(curve.steps, curve.mean, scale), style })];
-  // A single point makes no line.
+  // A single point is not visible as a line.
   if (curve.steps.length === 1) parts.push(svg("circle", { cx: scale.x(curve.steps[0]), cy: scale.y(curve.mean[0]), r: 4, style: { fill: colourOf(group.label) } }));
   return parts;
 }
 
-const runsOf = (group) => group.runs.map((number) => ({ run: report.runs[number], ...runCurve(`${number} ${curves.measure}`) }));
+const runsOf = (group) => group.runs.map((number) => ({ run: report.runs[number], ...runCurve(number, curves.measure) }));
 
 function drawSeeds(area, drawable) {
   const env = report.envs[curves.env];
@@ -137,7 +127,7 @@ function drawSeeds(area, drawable) {
   const panels = drawable.map(({ group, curve }) => {
     const runs = runsOf(group);
     const ends = runs.map(({ run }) => `seed ${run.seed}: ${written(run.final)}`).join(", ");
-    const { root, scale, room, inner } = chart({
+    const { root, scale, margin, inner } = chart({
       width: 300, height: 190, x: [0, last], y, compact: true, xText: (values) => values.map(stepText),
       label: `${group.label} on ${env.name}, every seed. Final returns: ${ends}.`,
     });
@@ -146,33 +136,34 @@ function drawSeeds(area, drawable) {
       root.append(svg("path", { class: "seed", d: linePath(one.steps, one.values, scale), style: { stroke: colour } },
         svg("title", {}, `seed ${one.run.seed}${one.run.finished ? "" : ", not finished"}`)));
       const end = one.values.findLastIndex((value) => !Number.isNaN(value));
-      // An open ring: this run would have gone on.
+      // An open ring marks a run that is not finished.
       if (!one.run.finished && end >= 0) root.append(svg("circle", { cx: scale.x(one.steps[end]), cy: scale.y(one.values[end]), r: 3.5, style: { fill: "none", stroke: colour, strokeWidth: "1.5" } }));
     }
     if (curve) root.append(...meanLine(group, curve, scale));
-    const paper = group.row.paper;
-    if (curves.measure === "return_mean" && paper !== null) {
-      const later = env.paperSteps && last < env.paperSteps * 0.99 ? `, at ${stepText(env.paperSteps)} steps` : "";
-      const above = paper > y[1]; // then it is said, and not drawn
-      if (!above) root.append(svg("line", { class: "paper", x1: room.left, x2: room.left + inner.width, y1: scale.y(paper), y2: scale.y(paper) }));
-      root.append(svg("text", { class: "halo", x: room.left + 4, y: above ? room.top + 10 : scale.y(paper) - 5 }, `${above ? "↑ " : ""}paper ${written(paper)}${later}`));
+    const value = group.row.reference;
+    if (curves.measure === "return_mean" && value !== null) {
+      const { source, steps } = env.reference;
+      const later = steps && last < steps * 0.99 ? `, at ${stepText(steps)} steps` : "";
+      const above = value > y[1]; // outside of the chart: shown as text only
+      if (!above) root.append(svg("line", { class: "reference-line", x1: margin.left, x2: margin.left + inner.width, y1: scale.y(value), y2: scale.y(value) }));
+      root.append(svg("text", { class: "halo", x: margin.left + 4, y: above ? margin.top + 10 : scale.y(value) - 5 }, `${above ? "↑ " : ""}${source} ${written(value)}${later}`));
     }
     return html("figure", {}, html("h3", {}, swatch(group.label), group.label, " ", html("small", {}, plural(runs.length, "seed"))), root);
   });
   area.replaceChildren(html("div", { class: "small-multiples" }, ...panels));
 }
 
-// Thinned curves end a little before their runs do.
+// The last point of a thinned curve lies before the end of its run.
 const lastStep = (known) => Math.max(1, ...known.flatMap(({ group }) => group.runs.map((number) => report.runs[number].reached)));
 const pad = ([low, high]) => [low < 0 ? low - (high - low) * 0.04 : low, high + (high - low) * 0.05];
 
 function drawCurveNote(shown) {
   const env = report.envs[curves.env];
   const parts = [];
-  if (curves.view === "mean") parts.push("Line: mean over seeds. Band: 95 % bootstrap interval of the mean (percentile, whole runs redrawn); a method with one seed has none. A mean ends where its shortest run ends.");
-  else parts.push("Thin: one seed each. Thick: their mean. Dashed, or written with ↑ where it lies above the picture: the paper's value.");
+  if (curves.view === "mean") parts.push("Line: mean over seeds. Band: 95 % bootstrap interval of the mean (percentile bootstrap over runs); a group with one seed has none. A mean ends where its shortest run ends.");
+  else parts.push(`Thin: one seed each. Thick: their mean.${hasReference(env) ? ` Dashed, or written with ↑ where it lies above the chart: the value reported by the ${env.reference.source}.` : ""}`);
   parts.push(env.together > 1
-    ? `Thinned to what a screen can show: each point is the mean over ${env.together} iterations.`
+    ? `Thinned: each point is the mean over ${env.together} iterations.`
     : "Every iteration is drawn.");
   const open = shown.reduce((sum, { group }) => sum + group.row.unfinished, 0);
   if (open) parts.push(`${plural(open, "run")} not finished${curves.view === "seeds" ? " (open ring)" : ""}.`);
@@ -181,7 +172,7 @@ function drawCurveNote(shown) {
   byId("curve-note").textContent = parts.join(" ");
 }
 
-// The text alternative: the mean and interval at ten places.
+// The text alternative: mean and interval at ten steps.
 function drawCurveTable(known) {
   byId("curve-table").closest("details").hidden = known.length === 0;
   const last = Math.max(0, ...known.map(({ curve }) => curve.steps.at(-1)));
@@ -189,12 +180,12 @@ function drawCurveTable(known) {
   const cell = ({ curve }, step) => {
     if (step > curve.steps.at(-1) * 1.001) return html("td", {}, "–");
     const k = nearest(curve.steps, step);
-    return html("td", {}, written(curve.mean[k]), curve.low && html("small", {}, `[${written(curve.low[k])}, ${written(curve.high[k])}]`));
+    return html("td", {}, written(curve.mean[k]), curve.low && small(`[${written(curve.low[k])}, ${written(curve.high[k])}]`));
   };
-  byId("curve-table").replaceChildren(html("table", {},
-    html("caption", {}, `${report.measures[curves.measure]} on ${report.envs[curves.env].name}: mean over seeds [95 % interval]`),
-    html("thead", {}, html("tr", {}, html("th", { scope: "col" }, "steps"), ...known.map(({ group }) => html("th", { scope: "col" }, group.label)))),
-    html("tbody", {}, ...places.map((step) => html("tr", {}, html("th", { scope: "row" }, stepText(step)), ...known.map((one) => cell(one, step))))),
+  byId("curve-table").replaceChildren(table(
+    `${report.measures[curves.measure]} on ${report.envs[curves.env].name}: mean over seeds [95 % interval]`,
+    [["steps"], ...known.map(({ group }) => [group.label])],
+    places.map((step) => html("tr", {}, html("th", { scope: "row" }, stepText(step)), ...known.map((one) => cell(one, step)))),
   ));
 }
 
@@ -212,8 +203,6 @@ function drawMethodChips() {
 function startCurves() {
   options(byId("measure"), Object.entries(report.measures));
   byId("measure").addEventListener("change", (event) => { curves.measure = event.target.value; drawCurves(); });
-  for (const radio of document.getElementsByName("view")) {
-    radio.addEventListener("change", () => { curves.view = radio.value; drawCurves(); });
-  }
+  byId("view").addEventListener("change", (event) => { curves.view = event.target.value; drawCurves(); });
   onResize(byId("curve-area"), drawCurves);
 }

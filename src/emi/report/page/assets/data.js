@@ -1,5 +1,4 @@
-// Data: what the page carries, turned back into arrays. Gives: report, bytes, quantised,
-// stepCounts, decodedSample, framePixels.
+// Data: decodes what the page contains into arrays.
 
 const report = JSON.parse(new TextDecoder().decode(await inflated(document.getElementById("data").textContent)));
 
@@ -15,7 +14,7 @@ function bytes(base64) {
   return array;
 }
 
-// The inverse of page_encoding.quantised: the highest code stands for "no value".
+// The inverse of encoding.quantised in Python: the highest code stands for "no value".
 function quantised(packed) {
   const codes = new Uint16Array(bytes(packed.codes).buffer);
   const scale = (packed.high - packed.low) / 65534;
@@ -27,11 +26,12 @@ function stepCounts(packed) {
   return Float64Array.from({ length: packed.count }, (_, i) => packed.first + i * packed.by);
 }
 
-// Curves and samples are decoded when first looked at, and kept.
+// Curves and samples are decoded when they are first needed, and cached.
 function once(make) {
   const kept = new Map();
-  return (key) => {
-    if (!kept.has(key)) kept.set(key, make(key));
+  return (...parts) => {
+    const key = parts.join("\n");
+    if (!kept.has(key)) kept.set(key, make(...parts));
     return kept.get(key);
   };
 }
@@ -39,34 +39,27 @@ function once(make) {
 const decodedSample = once((number) => {
   const packed = report.samples[number];
   const floats = (text) => new Float32Array(bytes(text).buffer);
+  const integers = (text) => new Uint32Array(bytes(text).buffer);
   return {
     ...packed,
     x: quantised(packed.x),
     y: quantised(packed.y),
-    step: new Uint32Array(bytes(packed.step).buffer),
+    step: integers(packed.step),
     bonus: floats(packed.bonus),
     return: floats(packed.return),
     error: floats(packed.error),
-    frames: packed.frames && {
-      ...packed.frames,
-      here: new Uint32Array(bytes(packed.frames.here).buffer),
-      next: new Uint32Array(bytes(packed.frames.next).buffer),
-    },
+    frames: packed.frames && { here: integers(packed.frames.here), next: integers(packed.frames.next) },
   };
 });
 
-// Frames come in deflated pieces; only the piece that holds a wanted frame is ever inflated.
+// Frames are stored in deflated pieces; a piece is inflated when one of its frames is needed.
 const framePieces = once((number) => document.getElementById(`frames-${number}`).textContent.split("\n"));
+const inflatedPiece = once((number, piece) => inflated(framePieces(number)[piece]));
 
-const inflatedPiece = once((key) => {
-  const [sample, piece] = key.split(":").map(Number);
-  return inflated(framePieces(sample)[piece]);
-});
-
-// The pixels of one frame as ImageData, grey or in colours.
+// The pixels of one frame as ImageData, grey or in colour.
 async function framePixels(number, index) {
   const { width, height, channels, perPiece } = report.samples[number].frames;
-  const piece = await inflatedPiece(`${number}:${Math.floor(index / perPiece)}`);
+  const piece = await inflatedPiece(number, Math.floor(index / perPiece));
   const size = width * height * channels;
   const raw = new Uint8Array(piece, (index % perPiece) * size, size);
   const image = new ImageData(width, height);
@@ -77,7 +70,7 @@ async function framePixels(number, index) {
   return image;
 }
 
-// Draws a frame once it is there, unless the canvas has been asked for another meanwhile.
+// Draws a frame once it is decoded, unless another frame was requested in the meantime.
 async function showFrame(canvas, number, index) {
   canvas.dataset.frame = `${number}:${index}`;
   const image = await framePixels(number, index);

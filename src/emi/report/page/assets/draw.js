@@ -1,4 +1,4 @@
-// Drawing: elements, numbers as text, scales, colours. Used by every part of the page.
+// Drawing: elements, numbers as text, scales, colours. Used by every section of the page.
 
 const byId = (name) => document.getElementById(name);
 
@@ -11,16 +11,23 @@ function fill(element, attributes, children) {
   return element;
 }
 const html = (tag, attributes = {}, ...children) => fill(document.createElement(tag), attributes, children);
-// Taken from an element, since the name of the namespace would be an address in the page.
+// Taken from an element: written out, the namespace would be a URL in the page.
 const SVG = byId("svg").namespaceURI;
 const svg = (tag, attributes = {}, ...children) =>
   fill(document.createElementNS(SVG, tag), attributes, children);
+
+const small = (text) => (text ? html("small", {}, text) : null);
+// A table; an entry of the head is a name and the smaller text below it.
+const table = (caption, head, rows) => html("table", {},
+  caption && html("caption", {}, caption),
+  html("thead", {}, html("tr", {}, ...head.map(([name, below]) => html("th", { scope: "col" }, name, small(below))))),
+  html("tbody", {}, ...rows));
 
 function options(select, choices) {
   select.replaceChildren(...choices.map(([value, text]) => html("option", { value }, text)));
 }
 
-// A number as people read it: four digits, or the decimals asked for.
+// A number as text: four significant digits, or a fixed number of decimals.
 function written(value, decimals = null) {
   if (value === null || value === undefined || Number.isNaN(value)) return "–";
   if (decimals !== null) return minus(value.toFixed(decimals));
@@ -36,6 +43,7 @@ function stepText(steps) {
   if (steps >= 1e4) return `${Number((steps / 1e3).toPrecision(3))}k`;
   return whole(steps);
 }
+const runName = (run) => `${run.env}, ${run.label}, seed ${run.seed}`;
 const plural = (count, word) => `${whole(count)} ${word}${count === 1 ? "" : "s"}`;
 
 // Round numbers that cover [low, high], about `count` of them.
@@ -49,7 +57,7 @@ function ticks(low, high, count) {
   return found;
 }
 
-// Labels of one axis get the same number of decimals.
+// Labels of one axis have the same number of decimals.
 function tickTexts(values) {
   const step = values.length > 1 ? values[1] - values[0] : 1;
   const size = Math.max(...values.map(Math.abs));
@@ -57,6 +65,21 @@ function tickTexts(values) {
   const decimals = Math.max(0, -Math.floor(Math.log10(step) + 1e-9));
   return values.map((value) => minus(value.toFixed(decimals)));
 }
+
+// The ticks of an axis, each with its text.
+function labelledTicks(low, high, count, texts = tickTexts) {
+  const values = ticks(low, high, count);
+  return texts(values).map((text, i) => [values[i], text]);
+}
+
+// Values within the ranges x and y to pixels inside of the margin, and back.
+const scaleOf = (x, y, margin, inner) => ({
+  x: (value) => margin.left + ((value - x[0]) / (x[1] - x[0])) * inner.width,
+  y: (value) => margin.top + (1 - (value - y[0]) / (y[1] - y[0])) * inner.height,
+  toX: (pixel) => x[0] + ((pixel - margin.left) / inner.width) * (x[1] - x[0]),
+  toY: (pixel) => y[0] + (1 - (pixel - margin.top) / inner.height) * (y[1] - y[0]),
+});
+const innerSize = (width, height, margin) => ({ width: width - margin.left - margin.right, height: height - margin.top - margin.bottom });
 
 function extent(arrays, start = [Infinity, -Infinity]) {
   let [low, high] = start;
@@ -71,14 +94,14 @@ function extent(arrays, start = [Infinity, -Infinity]) {
 }
 
 const colourOf = (label) => `var(--c${report.colours[label] % 9})`;
-// Beyond nine colours the dashes tell lines apart.
+// With more than nine groups, dashes distinguish lines of the same colour.
 const dashOf = (label) => ["none", "6 3", "2 3", "8 3 2 3"][Math.floor(report.colours[label] / 9) % 4];
 
-// How a group's line looks, beside its name.
+// A sample of a group's line, shown next to its name.
 const swatch = (label) => svg("svg", { class: "swatch", viewBox: "0 0 22 8", "aria-hidden": "true" },
   svg("line", { x1: 0, x2: 22, y1: 4, y2: 4, style: { stroke: colourOf(label), strokeWidth: "3", strokeDasharray: dashOf(label) } }));
 
-// What a variable of the style sheet is now, as a canvas needs it.
+// The current value of a style sheet variable, for drawing on a canvas.
 const probe = document.body.appendChild(html("span", { hidden: true }));
 function ink(name) {
   probe.style.color = `var(--${name})`;
@@ -89,8 +112,8 @@ const isDark = () => {
   return r + g + b < 382;
 };
 
-// Viridis: equal steps of value look equal, also without colour vision. Its darkest part is left
-// out on a dark ground, its palest on a light one.
+// Viridis is perceptually uniform, also for colour-blind readers. Its darkest part is left out on a
+// dark background, its lightest part on a light one.
 const VIRIDIS = ["440154", "482475", "414487", "355f8d", "2a788e", "21918c", "22a884", "44bf70", "7ad151", "bddf26", "fde725"]
   .map((hex) => [0, 2, 4].map((at) => parseInt(hex.slice(at, at + 2), 16)));
 function sequential(share, dark) {
@@ -100,40 +123,37 @@ function sequential(share, dark) {
   return `rgb(${mix.join(" ")})`;
 }
 
-// Axes of a chart in SVG. Returns the element and the two scales.
-function chart({ width, height, x, y, xName, yName, xText = tickTexts, label, compact = false }) {
-  const yTicks = ticks(y[0], y[1], compact ? 3 : 6);
-  const yTexts = tickTexts(yTicks);
-  const longest = Math.max(...yTexts.map((text) => text.length)) * 8 + 12 + (yName ? 18 : 0);
-  const room = { left: Math.max(compact ? 42 : 58, longest), right: 12, top: 10, bottom: compact ? 24 : 42 };
-  const inner = { width: width - room.left - room.right, height: height - room.top - room.bottom };
-  const scale = {
-    x: (value) => room.left + ((value - x[0]) / (x[1] - x[0])) * inner.width,
-    y: (value) => room.top + (1 - (value - y[0]) / (y[1] - y[0])) * inner.height,
-    toX: (pixel) => x[0] + ((pixel - room.left) / inner.width) * (x[1] - x[0]),
-  };
+// The axes of an SVG chart. Returns the element, its scale, margins and inner size, a function that
+// makes a vertical line through the chart, and one for the value of x under the pointer.
+function chart({ width, height, x, y, xName, yName, xText, label, compact = false }) {
+  const yTicks = labelledTicks(y[0], y[1], compact ? 3 : 6);
+  const longest = Math.max(...yTicks.map(([, text]) => text.length)) * 8 + 12 + (yName ? 18 : 0);
+  const margin = { left: Math.max(compact ? 42 : 58, longest), right: 12, top: 10, bottom: compact ? 24 : 42 };
+  const inner = innerSize(width, height, margin);
+  const scale = scaleOf(x, y, margin, inner);
+  const [right, bottom] = [width - margin.right, height - margin.bottom];
   const root = svg("svg", { class: "chart", viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label });
-  yTexts.forEach((text, i) => {
-    const at = scale.y(yTicks[i]);
-    root.append(
-      svg("line", { class: "gridline", x1: room.left, x2: width - room.right, y1: at, y2: at }),
-      svg("text", { x: room.left - 8, y: at + 4, "text-anchor": "end" }, text),
-    );
-  });
-  const xTicks = ticks(x[0], x[1], Math.max(compact ? 2 : 3, Math.floor(inner.width / 100)));
-  xText(xTicks).forEach((text, i) => {
-    root.append(svg("text", { x: scale.x(xTicks[i]), y: height - room.bottom + 18, "text-anchor": "middle" }, text));
-  });
-  root.append(svg("line", { class: "axis", x1: room.left, x2: width - room.right, y1: height - room.bottom, y2: height - room.bottom }));
-  if (xName) root.append(svg("text", { class: "axis-name", x: room.left + inner.width / 2, y: height - 4, "text-anchor": "middle" }, xName));
-  if (yName) {
-    const at = `translate(14 ${room.top + inner.height / 2}) rotate(-90)`;
-    root.append(svg("text", { class: "axis-name", transform: at, "text-anchor": "middle" }, yName));
+  const write = (text, attributes) => root.append(svg("text", { "text-anchor": "middle", ...attributes }, text));
+  for (const [value, text] of yTicks) {
+    const at = scale.y(value);
+    root.append(svg("line", { class: "gridline", x1: margin.left, x2: right, y1: at, y2: at }));
+    write(text, { x: margin.left - 8, y: at + 4, "text-anchor": "end" });
   }
-  return { root, scale, room, inner };
+  for (const [value, text] of labelledTicks(x[0], x[1], Math.max(compact ? 2 : 3, Math.floor(inner.width / 100)), xText)) {
+    write(text, { x: scale.x(value), y: bottom + 18 });
+  }
+  root.append(svg("line", { class: "axis", x1: margin.left, x2: right, y1: bottom, y2: bottom }));
+  if (xName) write(xName, { class: "axis-name", x: margin.left + inner.width / 2, y: height - 4 });
+  if (yName) write(yName, { class: "axis-name", transform: `translate(14 ${margin.top + inner.height / 2}) rotate(-90)` });
+  const upright = (at, attributes) => svg("line", { x1: at, x2: at, y1: margin.top, y2: bottom, ...attributes });
+  const valueAt = (event) => {
+    const box = root.getBoundingClientRect();
+    return scale.toX(((event.clientX - box.left) / box.width) * width);
+  };
+  return { root, scale, margin, inner, upright, valueAt };
 }
 
-// The path of a line; where there is no value it is broken.
+// The path of a line, interrupted where there is no value.
 function linePath(xs, ys, scale) {
   let path = "";
   let pen = false;
@@ -146,13 +166,11 @@ function linePath(xs, ys, scale) {
 }
 
 function bandPath(xs, low, high, scale) {
-  const points = [];
-  for (let i = 0; i < xs.length; i++) points.push(`${scale.x(xs[i]).toFixed(1)} ${scale.y(high[i]).toFixed(1)}`);
-  for (let i = xs.length - 1; i >= 0; i--) points.push(`${scale.x(xs[i]).toFixed(1)} ${scale.y(low[i]).toFixed(1)}`);
-  return `M${points.join("L")}Z`;
+  const back = linePath(xs.toReversed(), low.toReversed(), scale).replace("M", "L");
+  return `${linePath(xs, high, scale)}${back}Z`;
 }
 
-// Index of the value in ascending `xs` that is nearest to `value`.
+// The index of the value in ascending `xs` that is nearest to `value`.
 function nearest(xs, value) {
   let low = 0;
   let high = xs.length - 1;
@@ -164,7 +182,7 @@ function nearest(xs, value) {
   return value - xs[low] <= xs[high] - value ? low : high;
 }
 
-// Calls back when the element's width has changed, once per frame at most.
+// Calls `draw` when the width of the element has changed, at most once per frame.
 function onResize(element, draw) {
   let width = 0;
   new ResizeObserver(() => {

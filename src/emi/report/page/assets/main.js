@@ -1,4 +1,4 @@
-// The page as a whole: title, environment, theme.
+// The whole page: title, environment, theme.
 
 function drawIntro() {
   const { runs, envs, samples } = report;
@@ -36,16 +36,16 @@ function chooseEnv(number) {
   if (sample >= 0) chooseSample(sample);
   else if (report.samples.length && explorer.number === null) chooseSample(0);
   byId("other-sample").hidden = sample >= 0 || report.samples.length === 0;
-  byId("other-sample").textContent = `No run of ${env} has an embedding to show; these are states of another environment.`;
+  byId("other-sample").textContent = `No run of ${env} has an embedding; the states shown are of another environment.`;
 }
 
 function startTheme() {
   byId("theme").addEventListener("change", (event) => {
     document.documentElement.dataset.theme = event.target.value;
-    drawStates(); // the rest is coloured by the style sheet
+    drawStates(); // everything else is coloured by the style sheet
   });
   window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawStates);
-  // On paper the page is light, and the canvas has to be told.
+  // Printed pages are light; the canvas does not follow the style sheet by itself.
   window.addEventListener("beforeprint", drawStates);
   window.addEventListener("afterprint", drawStates);
 }
@@ -59,8 +59,7 @@ startCurves();
 startTable();
 startRuns();
 startExplorer();
-startTimeline();
-// The environment with the most to compare comes first.
+// Start with the environment that has the most groups.
 const richest = report.envs.reduce((best, env, k) => (env.groups.length > report.envs[best].groups.length ? k : best), 0);
 byId("env").value = String(richest);
 chooseEnv(richest);

@@ -1,4 +1,4 @@
-// The error model along the chosen episode, and its highest peaks as buttons.
+// The error model along the chosen episode, with buttons for its highest peaks.
 
 const PEAK_COLOURS = ["c0", "c2", "c3", "c4", "c6"];
 const timeline = { scale: null, cursor: null };
@@ -9,22 +9,20 @@ function drawTimeline() {
   const { start, size, peaks } = episodeNow();
   const steps = sample.step.subarray(start, start + size);
   const norm = sample.error.subarray(start, start + size);
-  const width = Math.max(300, area.clientWidth);
   const [low, high] = [steps[0], steps[size - 1]];
   const best = peaks.map((place, k) => `${"abcde"[k]} at step ${steps[place]}, ${written(norm[place])}`).join("; ");
-  const made = chart({
-    width,
+  const { root, scale, upright, valueAt } = chart({
+    width: Math.max(300, area.clientWidth),
     height: 230,
     x: high > low ? [low, high] : [low - 1, low + 1],
     y: [0, (norm.reduce((a, b) => Math.max(a, b), 0) || 1) * 1.18],
     xName: "step of the episode",
     yName: "‖S(s, a)‖",
-    label: `Error norm over ${size} steps of the episode. ${peaks.length ? `Highest peaks: ${best}.` : "It is the same everywhere."}`,
+    label: `Error norm over ${size} steps of the episode. ${peaks.length ? `Highest peaks: ${best}.` : "It is constant."}`,
   });
-  const { root, scale } = made;
   root.append(svg("path", { d: linePath(steps, norm, scale), fill: "none", style: { stroke: "var(--soft)", strokeWidth: "1.1" } }));
   timeline.scale = scale;
-  timeline.cursor = svg("line", { y1: made.room.top, y2: made.room.top + made.inner.height, style: { stroke: "var(--accent)", strokeWidth: "2" } });
+  timeline.cursor = upright(0, { style: { stroke: "var(--accent)", strokeWidth: "2" } });
   root.append(timeline.cursor);
   peaks.forEach((place, k) => {
     const [x, y] = [scale.x(steps[place]), scale.y(norm[place])];
@@ -34,11 +32,7 @@ function drawTimeline() {
     );
   });
   root.style.cursor = "pointer";
-  root.addEventListener("click", (event) => {
-    const box = root.getBoundingClientRect();
-    play(false);
-    goTo(nearest(steps, scale.toX(((event.clientX - box.left) / box.width) * width)), true);
-  });
+  root.addEventListener("click", (event) => select(nearest(steps, valueAt(event))));
   area.replaceChildren(root);
   drawPeaks();
   moveTimelineCursor();
@@ -59,25 +53,19 @@ function drawPeaks() {
       html("span", {}, `step ${whole(sample.step[row])}`, html("small", {}, `‖S‖ ${written(sample.error[row])}, bonus ${written(sample.bonus[row])}`)),
       ...pictures);
     button.addEventListener("click", () => {
-      play(false);
-      goTo(place, true);
+      select(place);
       byId("plane").scrollIntoView({ block: "nearest" });
     });
     return html("li", {}, button);
   }));
-  if (!peaks.length) byId("peaks").replaceChildren(html("li", { class: "note" }, "The error model is the same everywhere in this episode."));
+  if (!peaks.length) byId("peaks").replaceChildren(html("li", { class: "note" }, "The error norm is constant in this episode."));
 }
 
 function moveTimelineCursor() {
-  if (!timeline.cursor) return;
   const at = timeline.scale.x(sampleNow().step[selectedRow()]);
   timeline.cursor.setAttribute("x1", at);
   timeline.cursor.setAttribute("x2", at);
   for (const button of byId("peaks").querySelectorAll("button")) {
     button.setAttribute("aria-current", String(Number(button.dataset.place) === explorer.place));
   }
-}
-
-function startTimeline() {
-  if (report.samples.length) onResize(byId("timeline"), drawTimeline);
 }

@@ -1,0 +1,65 @@
+"""Drawings that several experiments share: learning curves, tables, embedding samples."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from emi.report.curves import draw_learning_curves, return_panel
+from emi.report.load import embedding_of, load_run
+from emi.report.reference import reference_for
+from emi.report.summary import Summary
+from emi.report.tables import csv_row, markdown_table, return_table, with_ending, write_csv
+from emi.reproduction.experiment import Found
+from emi.reproduction.paper_values import PAPER
+from emi.reproduction.tasks import CHEETAH
+
+
+def draw_returns(found: Found, stem: Path) -> list[Path]:
+    """Learning curves: the panels of each environment in rows of their own."""
+    rows = {
+        env: [return_panel(group, reference_for(PAPER, env)) for group in found.groups(env)]
+        for env in found.environments
+    }
+    return [draw_learning_curves(rows, stem, title=found.scaled())]
+
+
+def draw_variants(found: Found, stem: Path, heading: str) -> list[Path]:
+    """Learning curves of variants on SparseHalfCheetah under `heading`, and their table."""
+    groups, paper = found.groups(CHEETAH), PAPER[CHEETAH]
+    panels = [return_panel(group, paper) for group in groups]
+    figure = draw_learning_curves({heading: panels}, stem, title=found.scaled())
+    rows = [group.summarise(paper) for group in groups]
+    return [figure, *write_returns(found, stem, return_table(rows, paper), rows)]
+
+
+def write_returns(found: Found, stem: Path, body: str, rows: Sequence[Summary]) -> list[Path]:
+    """Write `body` as Markdown and the numbers of `rows` as CSV."""
+    return [write_markdown(found, stem, body), write_csv(stem, [*map(csv_row, rows)])]
+
+
+def write_markdown(found: Found, stem: Path, body: str, scaled: str = "") -> Path:
+    """Write `stem`.md: the question, a note on scaled runs, the body, what the paper says."""
+    scaled = scaled or found.scaled()
+    parts = [
+        found.experiment.question,
+        *([f"**{scaled}**"] if scaled else []),
+        body.strip(),
+        f"The paper: {found.experiment.paper}",
+    ]
+    path = with_ending(stem, "md")
+    path.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+    return path
+
+
+def table_of(rows: Sequence[Mapping[str, str]]) -> str:
+    """A Markdown table of rows with the same keys, which are its header."""
+    return markdown_table(list(rows[0]), [list(row.values()) for row in rows])
+
+
+def draw_samples(found: Found, stem: Path, draw: Callable[..., Path]) -> list[Path]:
+    """`draw` for each available embedding sample, as `<stem>_<environment>`."""
+    paths = [found.root / name for name in found.experiment.embeddings]
+    runs = [load_run(path) for path in paths if embedding_of(path) is not None]
+    return [
+        draw(run, stem.with_name(f"{stem.name}_{run.env}"), note=found.scaled(run.env))
+        for run in runs
+    ]
