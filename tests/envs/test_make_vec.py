@@ -22,8 +22,8 @@ from emi.training.presets import preset, resolve
 from emi.training.trainer import Trainer, train
 
 UNSUPPORTED = (
-    r"^'gym:NAME' has observations .* and actions .*: supported are Box, Discrete, MultiDiscrete "
-    r"and MultiBinary observations and Box or Discrete actions$"
+    r"^'gym:NAME' has observations .* and actions .*: only Box, Discrete, MultiDiscrete "
+    r"and MultiBinary observations and Box or Discrete actions are supported$"
 )
 
 
