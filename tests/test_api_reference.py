@@ -78,7 +78,7 @@ def test_every_setting_has_its_line() -> None:
             assert len(help_line) > 10, f"{name}.{field.name}"
             assert f"| `{field.name}` |" in TEXT
             assert help_line.replace("|", r"\|") in TEXT
-    assert "| `minibatch` | `PositiveInt` | `512` | transitions per gradient step; an" in TEXT
+    assert "| `minibatch` | `PositiveInt` | `512` | minibatch size; an incomplete last" in TEXT
 
 
 def test_links_lead_to_headings() -> None:
