@@ -259,7 +259,7 @@ class TestDamage:
         [
             ("version", 2, "emi-checkpoint version 2"),
             ("format", "other", "other version 1"),
-            ("iteration", 121, "of iteration 121"),
+            ("iteration", 121, "belongs to iteration 121"),
             ("files", {}, "does not match its checksum"),
             ("files", None, "incomplete"),
         ],
