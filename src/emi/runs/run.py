@@ -163,7 +163,7 @@ def _loop(
     progress: Progress,
     checkpoint_seconds: float,
 ) -> None:
-    """Iterate until the run is complete or asked to stop; `end` is where metrics.csv ends so far."""
+    """Iterate until the run is complete or asked to stop; `end` is where metrics.csv ends."""
     began = saved = time.monotonic()
     steps = end.steps
     while trainer.iteration < trainer.total_iterations and not stop:
