@@ -15,24 +15,26 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 POINTERS = [ROOT / "docs" / "paper_to_code.md", *(ROOT / "docs" / "methods").glob("*.md")]
 
 # What a package or a top-level module may import besides itself. Imports point downwards only.
-FOUNDATION = {"errors", "settings", "durable_file", "state_codec", "spaces", "batch", "nets"}
+FILES = {"durable_file", "untrusted_file", "state_codec"}
+FOUNDATION = FILES | {"errors", "settings", "spaces", "batch", "nets"}
 BELOW_TRAINING = FOUNDATION | {"intrinsic", "agent", "envs"}
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "settings": set(),
-    "durable_file": set(),
+    "durable_file": {"errors"},
+    "untrusted_file": {"errors"},
     "state_codec": {"errors"},
     "spaces": {"errors"},
     "batch": {"errors"},
     "nets": {"spaces", "errors"},
-    "intrinsic": FOUNDATION - {"durable_file", "state_codec"},
-    "agent": FOUNDATION - {"durable_file", "state_codec"},
+    "intrinsic": FOUNDATION - FILES,
+    "agent": FOUNDATION - FILES,
     "envs": {"errors", "spaces"},
     "training": BELOW_TRAINING - {"durable_file", "state_codec"},
     "adapters": FOUNDATION | {"intrinsic"},
     "runs": BELOW_TRAINING | {"training"},
     "sweeps": BELOW_TRAINING | {"training", "runs"},
-    "report": {"durable_file", "errors", "intrinsic"},
+    "report": {"durable_file", "untrusted_file", "errors", "intrinsic"},
     "reproduction": BELOW_TRAINING | {"training", "adapters", "runs", "sweeps", "report"},
 }
 # The report reads files: of the methods it may know the table, which names them.
