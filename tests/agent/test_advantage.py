@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from emi.agent.advantage import gae, standardise, successor_values
+from emi.agent.advantage import bootstrapped, gae, standardise, successor_values
 from emi.agent.rollout import Rollout
-from emi.batch import FloatArray, IntArray, Rows
+from emi.batch import FloatArray, Rows
 
 
 def grid(*rows: list[float]) -> FloatArray:
@@ -71,31 +71,27 @@ def test_the_three_ends(bootstrap: bool) -> None:
         terminated=[[0, 0, 0, 0], [1, 0, 1, 0], [0, 0, 0, 0]],
         truncated=[[0, 0, 0, 0], [0, 1, 1, 0], [0, 0, 0, 0]],
     )
-    calls: list[tuple[list[float], list[int]]] = []
+    calls: list[list[float]] = []
 
-    def predict(obs: Rows, clock: IntArray) -> FloatArray:
-        calls.append((obs[:][:, 0].tolist(), clock.tolist()))
+    def predict_after(obs: Rows) -> FloatArray:
+        calls.append(obs[:][:, 0].tolist())
         return 1000.0 + obs[:][:, 0].astype(float)
 
     value = np.arange(12.0).reshape(3, 4)
-    after = successor_values(run, value, predict, bootstrap_timeouts=bootstrap)
+    cut = bootstrapped(run, bootstrap_timeouts=bootstrap)
+    after = successor_values(run, value, cut, predict_after)
     # Rows 12 to 15 begin no step (cut); 16, 17, 18 are the true last observations of episodes.
     timeout = 1017.0 if bootstrap else 0.0
     np.testing.assert_array_equal(
         after, [[4, 5, 6, 7], [0, timeout, 0, 11], [1012, 1013, 1014, 1015]]
     )
-    # Clocks of successors: one more than their step's, also beyond a time-out.
-    assert calls == [
-        ([17, 12, 13, 14, 15], [2, 1, 1, 1, 3]) if bootstrap else ([12, 13, 14, 15], [1, 1, 1, 3])
-    ]
+    assert calls == [[17, 12, 13, 14, 15] if bootstrap else [12, 13, 14, 15]]
 
 
 def test_an_end_on_the_last_step_is_not_cut() -> None:
     run = rollout(terminated=[[0, 1]], truncated=[[1, 0]])
-    after = successor_values(
-        run, np.zeros((1, 2)), lambda obs, clock: np.full(len(obs), 9.0), bootstrap_timeouts=False
-    )
-    np.testing.assert_array_equal(after, [[0, 0]])
+    assert not bootstrapped(run, bootstrap_timeouts=False).any()
+    np.testing.assert_array_equal(bootstrapped(run, bootstrap_timeouts=True), [[True, False]])
 
 
 def test_standardise() -> None:

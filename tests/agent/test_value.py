@@ -49,6 +49,50 @@ def test_linear_survives_constant_observations() -> None:
     np.testing.assert_allclose(value.predict(rows(obs), np.zeros(50, np.int64)), 7.0, atol=1e-3)
 
 
+def test_the_value_after_a_cut_does_not_depend_on_time_and_stays_in_the_range_of_returns() -> None:
+    value = make_value(VECTOR, ValueConfig(), torch.Generator())
+    obs = np.array([[x, 0.0] for x in (0.0, 1.0, 2.0, 3.0)], np.float32)
+    clock, rng = np.arange(4) * 50, np.random.default_rng(0)
+    np.testing.assert_array_equal(value.predict_after(rows(obs)), np.zeros(4))
+    value.fit(rows(obs), clock, np.array([5.0, 6.0, 7.0, 8.0]), rng)  # whole episodes only
+    np.testing.assert_array_equal(value.predict_after(rows(obs)), np.zeros(4))
+    value.fit(rows(obs), clock, np.array([5.0, 6.0, 7.0, 8.0]), rng, cut=True)
+    far = np.array([[-9.0, 0.0], [0.5, 0.0], [9.0, 0.0]], np.float32)
+    np.testing.assert_allclose(value.predict_after(rows(far)), [5.0, 5.5, 8.0], atol=1e-4)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_returns_that_are_bootstrapped_again_and_again_stay_bounded(seed: int) -> None:
+    """|R| ≤ max |r| / (1 − γ), for paths that are cut after 10 steps and any observations."""
+    rng, discount, steps = np.random.default_rng(seed), 0.9, 10
+    value = make_value(VECTOR, ValueConfig(), torch.Generator())
+    clock = np.arange(steps)
+    for _ in range(300):
+        obs = rng.normal(size=(steps + 1, 2)).cumsum(0).astype(np.float32)
+        returns = np.append(rng.uniform(-1, 1, steps), value.predict_after(rows(obs[-1:])))
+        for t in range(steps - 1, -1, -1):
+            returns[t] += discount * returns[t + 1]
+        assert np.abs(returns).max() <= 1 / (1 - discount)
+        value.fit(rows(obs[:-1]), clock, returns[:-1], rng, cut=True)
+
+
+def test_a_cut_run_keeps_its_second_fit_in_its_state() -> None:
+    obs = np.random.default_rng(0).normal(size=(64, 2)).astype(np.float32)
+    first, second, whole = (LinearFeatureValue(VECTOR, ValueConfig()) for _ in range(3))
+    rng = np.random.default_rng(0)
+    whole.fit(rows(obs), np.arange(64), obs[:, 0].astype(float), rng)
+    assert whole.state_dict().keys() == {"coefficients"}  # as before there was a second fit
+    first.fit(rows(obs), np.arange(64), obs[:, 0].astype(float), rng, cut=True)
+    second.load_state_dict(first.state_dict())
+    np.testing.assert_array_equal(second.predict_after(rows(obs)), first.predict_after(rows(obs)))
+    second.load_state_dict(whole.state_dict())
+    np.testing.assert_array_equal(second.predict_after(rows(obs)), np.zeros(64))
+    with pytest.raises(RuntimeError, match="size mismatch for after"):
+        second.load_state_dict(first.state_dict() | {"after": torch.zeros(3)})
+    with pytest.raises(RuntimeError, match="Missing key"):
+        second.load_state_dict({k: v for k, v in first.state_dict().items() if k != "after_range"})
+
+
 def test_images_are_valued_by_the_papers_convolutions() -> None:
     value = make_value(
         Box(0, 255, (4, 52, 52), np.uint8), ValueConfig(kind="network"), torch.Generator()

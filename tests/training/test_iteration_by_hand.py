@@ -90,12 +90,14 @@ def by_hand(steps: int, discount: float, lam: float, bootstrap: bool) -> list[fl
 def test_advantages_values_and_targets(steps: int, bootstrap: bool, lam: float) -> None:
     settings = {"discount": 0.5, "gae_lambda": lam, "bootstrap_timeouts": bootstrap}
     made = trainer("trpo", settings, steps)
-    made.value.predict = lambda obs, clock: np.array(  # type: ignore[method-assign]
+    made.value.predict_after = lambda obs: np.array(  # type: ignore[method-assign]
         [value_of(s) for s in np.asarray(obs[:])[:, 0]]
     )
+    made.value.predict = lambda obs, clock: made.value.predict_after(obs)  # type: ignore[method-assign]
     rollout = made.collector.batch(0)
     np.testing.assert_array_equal(rollout.flat(rollout.reward), [r for _, r, *_ in path(steps)])
-    advantage, value, target = made.estimate(rollout, rollout.reward)
+    advantage, value, target, cut = made.estimate(rollout, rollout.reward)
+    assert cut == (steps == 9 or bootstrap)
     np.testing.assert_allclose(advantage, by_hand(steps, 0.5, lam, bootstrap), rtol=1e-12)
     np.testing.assert_allclose(value, [value_of(s) for s, *_ in path(steps)])
     # The value function is fitted to returns, independently of the λ of the advantages.
@@ -166,7 +168,7 @@ def test_the_entropy_and_the_explained_variance_of_a_report() -> None:
     entropy: list[float] = []
     made.estimate = remembered  # type: ignore[method-assign]
     metrics = made.iterate().metrics
-    ((value, target),) = kept
+    ((value, target, _),) = kept
     assert metrics["explained_variance"] == pytest.approx(
         1 - np.var(target - value) / np.var(target)
     )

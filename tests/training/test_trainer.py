@@ -324,8 +324,8 @@ def poison_bonus(trainer: Trainer, value: float) -> None:
 def poison_value(trainer: Trainer, value: float) -> None:
     fit = trainer.value.fit
 
-    def poisoned(*args: Any) -> dict[str, float]:
-        scalars = fit(*args)
+    def poisoned(*args: Any, **options: Any) -> dict[str, float]:
+        scalars = fit(*args, **options)
         trainer.value.coefficients[2] = value  # type: ignore[index, operator, union-attr]
         return scalars
 
@@ -351,6 +351,24 @@ def test_a_value_that_is_not_finite_stops_the_run_and_is_named(
     what = "NaN" if math.isnan(value) or name == "bonus" else "infinite"
     with pytest.raises(NotFiniteError, match=f"^{name} became ({what}|infinite) in iteration 2"):
         trainer.iterate()
+
+
+def test_an_infinite_metric_stops_the_run_and_the_iteration_does_not_count() -> None:
+    trainer = Trainer(small())
+    trainer.iterate()
+    trainer.value.fit = lambda *_, **__: {"value/loss": math.inf}  # type: ignore[method-assign]
+    with pytest.raises(NotFiniteError, match=r"^value/loss became infinite in iteration 2"):
+        trainer.iterate()
+    assert trainer.iteration == 1
+
+
+def test_values_of_cut_episodes_do_not_grow() -> None:
+    """Two paths of 100 steps each, where an episode has 500; the loss was 1e13 at the end."""
+    settings = {"num_envs": 2, "steps_per_iteration": 200, "steps": 8_000, "threads": 1}
+    reports = list(emi.train("SparseHalfCheetah", "emi", **settings))
+    losses = [report.metrics["value/loss"] for report in reports]
+    assert len(losses) == 40
+    assert max(losses) < 1e-3
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,29 +10,34 @@ from collections.abc import Callable
 import numpy as np
 
 from emi.agent.rollout import Rollout
-from emi.batch import BoolArray, FloatArray, IntArray, Rows
+from emi.batch import BoolArray, FloatArray, Rows
+
+
+def bootstrapped(rollout: Rollout, *, bootstrap_timeouts: bool) -> BoolArray:
+    """[time, env]: the steps after which the value is not 0 although no step of the batch follows.
+
+    These are the cut episodes, and the time-outs if `bootstrap_timeouts`.
+    """
+    which = np.zeros_like(rollout.valid)
+    which[-1] = ~rollout.ended[-1]
+    if bootstrap_timeouts:
+        # A step that both terminates and times out counts as terminated.
+        which |= rollout.truncated & ~rollout.terminated
+    return which & rollout.valid
 
 
 def successor_values(
     rollout: Rollout,
     value: FloatArray,
-    predict: Callable[[Rows, IntArray], FloatArray],
-    *,
-    bootstrap_timeouts: bool,
+    cut: BoolArray,
+    predict_after: Callable[[Rows], FloatArray],
 ) -> FloatArray:
-    """V(s') on the grid [time, env] from V(s); predicted only where no step starts at s'."""
+    """V(s') on the grid [time, env] from V(s); predicted where `cut`, see `bootstrapped`."""
     after = np.zeros_like(value)
     after[:-1] = value[1:]
     after[rollout.ended] = 0.0
-    missing = np.zeros_like(rollout.valid)
-    missing[-1] = ~rollout.ended[-1]
-    if bootstrap_timeouts:
-        # A step that both terminates and times out counts as terminated.
-        missing |= rollout.truncated & ~rollout.terminated
-    missing &= rollout.valid
-    if missing.any():
-        rows = Rows(rollout.pool, rollout.next_index[missing])
-        after[missing] = predict(rows, rollout.clock[missing] + 1)
+    if cut.any():
+        after[cut] = predict_after(Rows(rollout.pool, rollout.next_index[cut]))
     return after
 
 

@@ -6,6 +6,7 @@ here: `emi.runs.run` logs the reports and writes checkpoints.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -14,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from emi.agent.advantage import gae, standardise, successor_values
+from emi.agent.advantage import bootstrapped, gae, standardise, successor_values
 from emi.agent.policy import make_policy
 from emi.agent.rollout import Rollout
 from emi.agent.trpo import trpo_step
@@ -44,6 +45,7 @@ class Estimates(NamedTuple):
     advantage: Array
     value: Array  # predicted before the fit
     target: Array  # discounted returns, bootstrapped where the batch cut an episode, see `estimate`
+    cut: bool  # whether any of them is bootstrapped
 
 
 class Trainer:
@@ -114,9 +116,9 @@ class Trainer:
         reward = self.clipped_reward(rollout) + config.eta * rollout.grid(bonus)
 
         # Update π_θ with TRPO. The baseline is the value function of the previous iteration.
-        advantage, value, target = self.estimate(rollout, reward)
+        advantage, value, target, cut = self.estimate(rollout, reward)
         obs, clock = rollout.observations(), rollout.flat(rollout.clock)
-        value_scalars = self.value.fit(obs, clock, target, self._value_rng)
+        value_scalars = self.value.fit(obs, clock, target, self._value_rng, cut=cut)
         step = trpo_step(
             self.policy,
             obs,
@@ -130,15 +132,12 @@ class Trainer:
         scalars = wait() | value_scalars
         self._check_parameters()
 
-        self.iteration += 1
-        self.steps += rollout.steps
-        self.last_batch = (rollout, bonus)
         returns = rollout.episode_returns
         if len(returns) == 0:
             returns = np.array([np.nan])
         metrics = {
-            "iteration": self.iteration,
-            "steps": self.steps,
+            "iteration": self.iteration + 1,
+            "steps": self.steps + rollout.steps,
             "episodes": len(rollout.episode_returns),
             "return_mean": float(returns.mean()),
             "return_std": float(returns.std()),
@@ -153,6 +152,13 @@ class Trainer:
             "trpo/surrogate_gain": step.surrogate,
             **scalars,
         }
+        for name, scalar in metrics.items():
+            # NaN says that there is no value, as the return of an iteration without an episode end.
+            if math.isinf(scalar):
+                raise NotFiniteError(f"{name} became infinite")
+        self.iteration += 1
+        self.steps += rollout.steps
+        self.last_batch = (rollout, bonus)
         return Report(self.iteration, self.steps, metrics)
 
     def _score(self, rollout: Rollout) -> tuple[Array, Finish]:
@@ -173,9 +179,8 @@ class Trainer:
         config = self.config
         flat_value = self.value.predict(rollout.observations(), rollout.flat(rollout.clock))
         value = rollout.grid(flat_value)
-        after = successor_values(
-            rollout, value, self.value.predict, bootstrap_timeouts=config.bootstrap_timeouts
-        )
+        cut = bootstrapped(rollout, bootstrap_timeouts=config.bootstrap_timeouts)
+        after = successor_values(rollout, value, cut, self.value.predict_after)
 
         def advantages(gae_lambda: float) -> Array:
             factors = {"discount": config.discount, "gae_lambda": gae_lambda}
@@ -184,7 +189,8 @@ class Trainer:
         advantage = advantages(config.gae_lambda)
         target = flat_value + (advantage if config.gae_lambda == 1 else advantages(1.0))
         check_finite("advantage", advantage)
-        return Estimates(advantage, flat_value, target)
+        check_finite("return", target)
+        return Estimates(advantage, flat_value, target, bool(cut.any()))
 
     def _tensor(self, array: Array) -> Tensor:
         return torch.as_tensor(array, device=self.config.device)
