@@ -1,4 +1,4 @@
-"""Writing: links and devices in the place of our own files."""
+"""Writing: old or new, never half; links and devices in the place of our own files."""
 
 import os
 from pathlib import Path
@@ -28,12 +28,23 @@ def test_a_link_is_replaced_and_its_target_is_kept(tmp_path: Path) -> None:
     assert (link.read_bytes(), victim.read_bytes()) == (b"new", b"precious")
 
 
-def test_a_link_with_the_temporary_name_is_not_followed(tmp_path: Path) -> None:
+def test_a_link_with_the_temporary_name_is_not_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     victim = tmp_path / "victim"
     victim.write_bytes(b"precious")
-    (tmp_path / ".config.json.writing").symlink_to(victim)
+    real, temporaries = os.open, []
+
+    def exchanged(path: Path, flags: int, mode: int = 0o777) -> int:
+        if str(path).endswith(".writing"):
+            temporaries.append(path)
+            Path(path).symlink_to(victim)
+        return real(path, flags, mode)
+
+    monkeypatch.setattr(os, "open", exchanged)
     with pytest.raises(UserError, match="is a link"):
         write_durably(tmp_path / "config.json", b"new")
+    assert len(temporaries) == 1
     assert victim.read_bytes() == b"precious"
 
 

@@ -327,8 +327,9 @@ def forked(
 ) -> int:
     """Do `work` in a forked child, faster than a new interpreter; return its wait status.
 
-    The child is killed `kill_after` seconds after `metrics` has the row `kill_at_row`.
+    The child is killed `kill_after` seconds after it has written the row `kill_at_row`.
     """
+    before = metrics.read_bytes() if metrics.exists() else b""
     child = os.fork()
     if child == 0:
         code = 1
@@ -338,7 +339,8 @@ def forked(
         finally:
             os._exit(code)
     while os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
-        if metrics.exists() and metrics.read_bytes().count(b"\n") > kill_at_row:
+        now = metrics.read_bytes() if metrics.exists() else b""
+        if now != before and now.count(b"\n") > kill_at_row:
             time.sleep(kill_after)
             os.kill(child, signal.SIGKILL)
             break

@@ -45,7 +45,10 @@ def start(
     Relative paths in `arguments` start at `cwd`.
     """
     command = (sys.executable, "-I", "-S", __file__, str(os.getpid()), str(path))
-    with log.open("ab") as file:
+    # Here, because the program below runs without the package.
+    from emi.durable_file import open_own
+
+    with open_own(log, os.O_APPEND) as file:
         return subprocess.Popen(
             [*command, *PROGRAM, "--", *arguments],
             stdin=subprocess.DEVNULL,
