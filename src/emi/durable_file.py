@@ -124,7 +124,7 @@ def _temporary(path: Path, data: bytes) -> Iterator[Path]:
 def _remove_leftovers(directory: Path, key: str) -> None:
     """Remove the temporary files of processes that were killed while they wrote the same file."""
     for name in os.listdir(directory):
-        match = re.fullmatch(rf"\.{key}\.(\d{1, 9})\.\d+\.writing", name)
+        match = re.fullmatch(rf"\.{key}\.(\d{{1,9}})\.\d+\.writing", name)
         if match is not None and not _is_alive(int(match[1])):
             (directory / name).unlink(missing_ok=True)
 
