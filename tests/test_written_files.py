@@ -29,8 +29,8 @@ ALLOWED = {
     "runs/metrics_file.py": {"open_own"},  # rows are appended; a half one is dropped on resuming
     "runs/tensorboard_events.py": {"open_own"},  # events are appended
     "runs/run_directory.py": {"open_own"},  # .lock, which is empty
-    "sweeps/run_process.py": {"open_own"},  # the log of a process
-    "sweeps/ray.py": {"touch"},  # the same log
+    "sweeps/sweep.py": {"open_own"},  # the log of a process
+    "sweeps/run_process.py": {"open"},  # the same log, without the package
     "runs/doctor.py": {"NamedTemporaryFile"},  # is the directory writable?
     # Into memory, from where they are written durably.
     "report/curves.py": {"savefig"},

@@ -214,6 +214,16 @@ class TestSweep:
         assert capsys.readouterr().out.splitlines()[-1] == "2 runs: 1 done, 1 skipped"
         assert len(records(fake)) == 1
 
+    def test_a_log_that_is_a_link_is_not_written(self, tmp_path: Path, fake: Path) -> None:
+        (tmp_path / "victim").write_text("precious")
+        (cell,) = cells = grid(tmp_path, "0")
+        cell.log.parent.mkdir(parents=True)
+        cell.log.symlink_to(tmp_path / "victim")
+        with pytest.raises(UserError, match=r"seed0\.log is a link"):
+            sweep.sweep(cells)
+        assert (tmp_path / "victim").read_text() == "precious"
+        assert not records(fake)
+
     def test_an_unwritable_directory(self, tmp_path: Path, fake: Path) -> None:
         (tmp_path / "file").touch()
         with pytest.raises(UserError, match=r"cannot write in .*: choose another --out"):

@@ -45,10 +45,7 @@ def start(
     Relative paths in `arguments` start at `cwd`.
     """
     command = (sys.executable, "-I", "-S", __file__, str(os.getpid()), str(path))
-    # Here, because the program below runs without the package.
-    from emi.durable_file import open_own
-
-    with open_own(log, os.O_APPEND) as file:
+    with log.open("ab") as file:
         return subprocess.Popen(
             [*command, *PROGRAM, "--", *arguments],
             stdin=subprocess.DEVNULL,
