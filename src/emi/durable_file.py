@@ -4,10 +4,17 @@ Nothing is written through a symbolic link: a run directory can come from anyone
 could lead to any file of the user.
 """
 
+import contextlib
 import errno
+import fcntl
+import hashlib
 import io
 import os
+import platform
+import re
 import stat
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 from emi.errors import FAILED, UserError
@@ -15,14 +22,24 @@ from emi.errors import FAILED, UserError
 
 def write_durably(path: Path, data: bytes) -> None:
     """Replace `path` by `data`: write a temporary file, flush it to disk, rename it."""
-    temporary = path.with_name(f".{path.name}.writing")
-    try:
-        write_and_sync(temporary, data)
+    with _temporary(path, data) as temporary:
         os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    sync_directory(path.parent)
+
+
+def create_durably(path: Path, data: bytes) -> bool:
+    """Write `data` to `path` unless it exists; False if it does, then it is left as it is."""
+    with _temporary(path, data) as temporary:
+        try:
+            os.link(temporary, path)  # unlike a rename, it never replaces a file
+        except FileExistsError:
+            return False
+        except OSError:  # a file system without hard links
+            with _directory(path.parent) as parent:
+                fcntl.flock(parent, fcntl.LOCK_EX)
+                if path.exists():
+                    return False
+                os.replace(temporary, path)
+    return True
 
 
 def write_and_sync(path: Path, data: bytes) -> None:
@@ -52,6 +69,20 @@ def open_own(path: Path, flags: int) -> io.FileIO:
     return file
 
 
+def require_in_place(path: Path, descriptor: int) -> None:
+    """Raise OSError unless `path` still is the open file `descriptor`.
+
+    A file that was deleted, moved or replaced can still be written to, but nobody can read it.
+    """
+    try:
+        in_place = os.path.samestat(os.lstat(path), os.fstat(descriptor))
+    except (FileNotFoundError, NotADirectoryError):
+        in_place = False
+    if not in_place:
+        lost = path if path.parent.is_dir() else path.parent
+        raise OSError(errno.ENOENT, f"{lost.name} was deleted, moved or replaced during the run")
+
+
 def own_directory(path: Path) -> None:
     """Create `path` with its parents if it is missing; UserError if it is a link."""
     if path.is_symlink():
@@ -61,14 +92,65 @@ def own_directory(path: Path) -> None:
 
 def sync_directory(path: Path) -> None:
     """Flush the entries of directory `path`, so that a power failure does not undo a rename."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
+    with _directory(path) as descriptor:
         os.fsync(descriptor)
+
+
+@contextlib.contextmanager
+def _temporary(path: Path, data: bytes) -> Iterator[Path]:
+    """A file with `data` next to `path`, flushed to disk, to be renamed or linked to `path`."""
+    try:
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        if path.exists() and not path.is_file():
+            raise _not_a_file(path)
+        # Its own name in every thread of every process, and short: a name has 255 bytes at most.
+        # The name of the machine, because process ids of other machines say nothing here.
+        key = hashlib.sha256(os.fsencode(f"{platform.node()}/{path.name}")).hexdigest()[:12]
+        own = f".{key}.{os.getpid()}.{threading.get_native_id()}.writing"
+        temporary = path.with_name(own)
+        _remove_leftovers(path.parent, key)
+        try:
+            write_and_sync(temporary, data)
+            yield temporary
+        finally:
+            temporary.unlink(missing_ok=True)
+        sync_directory(path.parent)
+    except OSError as error:
+        error.filename, error.filename2 = str(path), None  # not a name that the user never gave
+        raise
+
+
+def _remove_leftovers(directory: Path, key: str) -> None:
+    """Remove the temporary files of processes that were killed while they wrote the same file."""
+    for name in os.listdir(directory):
+        match = re.fullmatch(rf"\.{key}\.(\d{{1,9}})\.\d+\.writing", name)
+        if match is not None and not _is_alive(int(match[1])):
+            (directory / name).unlink(missing_ok=True)
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # a process of another user
+        pass
+    return True
+
+
+@contextlib.contextmanager
+def _directory(path: Path) -> Iterator[int]:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield descriptor
     finally:
         os.close(descriptor)
 
 
 def _not_a_file(path: Path) -> UserError:
     return UserError(
-        f"{path} is a link or a device, through which emi does not write: remove it", FAILED
+        f"{path} is a link or a device, through which emi does not write:"
+        " remove it or choose another path",
+        FAILED,
     )

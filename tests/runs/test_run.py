@@ -5,6 +5,7 @@ import dataclasses
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -279,6 +280,79 @@ class TestStop:
         finally:
             signal.signal(signal.SIGHUP, before)
 
+    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+    @pytest.mark.parametrize(
+        "moment", ["trainer", "config", "provenance", "first", "last", "embedding", "close"]
+    )
+    def test_a_signal_outside_of_the_iterations(
+        self,
+        tmp_path: Path,
+        fake: type[FakeTrainer],
+        monkeypatch: pytest.MonkeyPatch,
+        number: signal.Signals,
+        moment: str,
+    ) -> None:
+        """In the middle of everything that a run does before and after them."""
+        run(CONFIG, tmp_path / "straight")
+        sent: list[str] = []
+
+        def sending(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+            def call(*args: Any) -> Any:
+                if name == moment and not sent:
+                    sent.append(name)
+                    os.kill(os.getpid(), number)
+                return real(*args)
+
+            return call
+
+        def saving(directory: Path, iteration: int, state: dict[str, Any]) -> Path:
+            name = {0: "first", 10: "last"}.get(iteration, "between")
+            return sending(name, save)(directory, iteration, state)
+
+        save = checkpoint.save
+        monkeypatch.setattr(checkpoint, "save", saving)
+        monkeypatch.setattr(fake, "__init__", sending("trainer", fake.__init__))
+        monkeypatch.setattr(fake, "close", sending("close", fake.close))
+        for name, function in {
+            "config": "write_config",
+            "provenance": "add_start",
+            "embedding": "write_embedding",
+        }.items():
+            real = getattr(run_directory, function)
+            monkeypatch.setattr(run_directory, function, sending(name, real))
+        before = signal.signal(number, signal.SIG_DFL)
+        try:
+            outcome = run(CONFIG, tmp_path / "run")
+        finally:
+            signal.signal(number, before)
+        assert sent == [moment]
+        at_the_end = moment in ("last", "embedding", "close")
+        assert outcome.complete == at_the_end
+        assert outcome.iteration == (10 if at_the_end else 0)
+        if moment != "close":  # then the outcome is known already
+            assert outcome.stopped_by == number
+        assert run(CONFIG, tmp_path / "run", resume=True).complete
+        assert_same_run(tmp_path / "straight", tmp_path / "run")
+
+    def test_a_signal_while_the_terminal_is_gone(
+        self, tmp_path: Path, fake: type[FakeTrainer], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """SIGHUP: the display cannot be written to, and the run is stopped as usual."""
+
+        class Gone(Progress):
+            def stopping(self) -> None:
+                raise OSError(5, "Input/output error")
+
+        before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+        kill = staticmethod(lambda i: os.kill(os.getpid(), signal.SIGHUP) if i == 3 else 0)
+        monkeypatch.setattr(fake, "at", kill)
+        try:
+            outcome = run(CONFIG, tmp_path / "run", progress=Gone())
+        finally:
+            signal.signal(signal.SIGHUP, before)
+        assert (outcome.iteration, outcome.stopped_by) == (3, signal.SIGHUP)
+        assert load_latest(tmp_path / "run" / "checkpoints").iteration == 3
+
     @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
     def test_a_second_signal_stops_at_once(
         self, tmp_path: Path, fake: type[FakeTrainer], monkeypatch: pytest.MonkeyPatch
@@ -327,8 +401,9 @@ def forked(
 ) -> int:
     """Do `work` in a forked child, faster than a new interpreter; return its wait status.
 
-    The child is killed `kill_after` seconds after `metrics` has the row `kill_at_row`.
+    The child is killed `kill_after` seconds after it has written the row `kill_at_row`.
     """
+    before = metrics.read_bytes() if metrics.exists() else b""
     child = os.fork()
     if child == 0:
         code = 1
@@ -338,7 +413,8 @@ def forked(
         finally:
             os._exit(code)
     while os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
-        if metrics.exists() and metrics.read_bytes().count(b"\n") > kill_at_row:
+        now = metrics.read_bytes() if metrics.exists() else b""
+        if now != before and now.count(b"\n") > kill_at_row:
             time.sleep(kill_after)
             os.kill(child, signal.SIGKILL)
             break
@@ -394,6 +470,71 @@ class TestFailures:
         )
         full = False
         assert run(CONFIG, tmp_path / "run", resume=True).complete
+        run(CONFIG, tmp_path / "straight")
+        assert_same_run(tmp_path / "straight", tmp_path / "run")
+
+    @pytest.mark.parametrize("what", ["run", "run/metrics.csv", "run/.lock", "run/tensorboard"])
+    @pytest.mark.parametrize("how", ["deleted", "renamed", "replaced"])
+    def test_a_lost_directory_stops_the_run_within_an_iteration(
+        self,
+        tmp_path: Path,
+        fake: type[FakeTrainer],
+        monkeypatch: pytest.MonkeyPatch,
+        what: str,
+        how: str,
+    ) -> None:
+        monkeypatch.setattr(tensorboard_events, "is_installed", lambda: True)
+        done: list[int] = []
+
+        def lose(iteration: int) -> None:
+            done.append(iteration)
+            if iteration == 4:
+                path, aside = tmp_path / what, tmp_path / "aside"
+                path.rename(aside)
+                if how == "replaced":
+                    (shutil.copytree if aside.is_dir() else shutil.copy)(aside, path)
+                if how == "deleted":
+                    shutil.rmtree(aside) if aside.is_dir() else aside.unlink()
+
+        monkeypatch.setattr(fake, "at", staticmethod(lose))
+        with pytest.raises(UserError) as caught:
+            run(CONFIG, tmp_path / "run", checkpoint_seconds=0.0)
+        assert done == [1, 2, 3, 4]
+        assert caught.value.exit_code == FAILED
+        start, end = (
+            f"cannot write in {tmp_path / 'run'}: ",
+            (
+                " was deleted, moved or replaced during the run: when that is fixed, resume with:"
+                f" emi resume {tmp_path / 'run'}"
+            ),
+        )
+        assert str(caught.value).startswith(start)
+        assert str(caught.value).endswith(end)
+        # Nothing is written in the old place.
+        assert (tmp_path / "run").exists() == (what != "run" or how == "replaced")
+        if how == "deleted":
+            return
+        kept = tmp_path / what
+        if kept.exists():
+            shutil.rmtree(kept) if kept.is_dir() else kept.unlink()
+        (tmp_path / "aside").rename(kept)
+        monkeypatch.setattr(fake, "at", staticmethod(lambda i: None))
+        assert run(CONFIG, tmp_path / "run", resume=True).complete
+        run(CONFIG, tmp_path / "straight")
+        assert_same_run(tmp_path / "straight", tmp_path / "run")
+
+    def test_lost_checkpoints_are_written_again(
+        self, tmp_path: Path, fake: type[FakeTrainer], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The state is still in memory: the run need not stop."""
+
+        def lose(iteration: int) -> None:
+            if iteration == 4:
+                shutil.rmtree(tmp_path / "run/checkpoints")
+
+        monkeypatch.setattr(fake, "at", staticmethod(lose))
+        assert run(CONFIG, tmp_path / "run", checkpoint_seconds=0.0).complete
+        monkeypatch.setattr(fake, "at", staticmethod(lambda i: None))
         run(CONFIG, tmp_path / "straight")
         assert_same_run(tmp_path / "straight", tmp_path / "run")
 

@@ -214,6 +214,16 @@ class TestSweep:
         assert capsys.readouterr().out.splitlines()[-1] == "2 runs: 1 done, 1 skipped"
         assert len(records(fake)) == 1
 
+    def test_a_log_that_is_a_link_is_not_written(self, tmp_path: Path, fake: Path) -> None:
+        (tmp_path / "victim").write_text("precious")
+        (cell,) = cells = grid(tmp_path, "0")
+        cell.log.parent.mkdir(parents=True)
+        cell.log.symlink_to(tmp_path / "victim")
+        with pytest.raises(UserError, match=r"seed0\.log is a link"):
+            sweep.sweep(cells)
+        assert (tmp_path / "victim").read_text() == "precious"
+        assert not records(fake)
+
     def test_an_unwritable_directory(self, tmp_path: Path, fake: Path) -> None:
         (tmp_path / "file").touch()
         with pytest.raises(UserError, match=r"cannot write in .*: choose another --out"):
@@ -316,22 +326,24 @@ class TestSettings:
     ) -> None:
         """Also if another sweep writes the file between the check and the write."""
         (first,), (second,) = grid(tmp_path, "0"), grid(tmp_path, "0", threads=2)
-        link = os.link
+        link, calls = os.link, []
 
         def late(source: Path, target: Path) -> None:
-            monkeypatch.setattr(os, "link", link)
+            calls.append(target)
+            if len(calls) == 1:
+                aside = source.rename(source.with_name("aside"))  # the process id is the same here
+                assert claimed(first).state == "waiting"
+                aside.rename(source)
             if not hard_links:
                 raise PermissionError(1, "Operation not permitted")
-            temporary = source.rename(source.with_name("aside"))  # the process id is the same here
-            assert claimed(first).state == "waiting"
-            link(temporary.rename(source), target)
+            link(source, target)
 
         monkeypatch.setattr(os, "link", late)
-        assert claimed(second).state == ("conflict" if hard_links else "waiting")
-        kept = first if hard_links else second
-        assert kept.config_file.read_bytes() == config_bytes(kept.config)
-        assert [p.name for p in kept.path.parent.iterdir()] == ["seed0.json"]
-        assert claimed(kept).state == "waiting"
+        assert claimed(second).state == "conflict"
+        assert len(calls) == 2
+        assert first.config_file.read_bytes() == config_bytes(first.config)
+        assert [p.name for p in first.path.parent.iterdir()] == ["seed0.json"]
+        assert claimed(first).state == "waiting"
 
     def test_a_config_file_of_an_older_version(self, tmp_path: Path, fake: Path) -> None:
         """A key that it lacks has its default; the file is not a conflict."""

@@ -1,5 +1,6 @@
 """Curves over training: one panel per group, every seed visible, the published value dashed."""
 
+import io
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.patheffects import withStroke
 
+from emi.durable_file import write_durably
 from emi.report.groups import Group
 from emi.report.load import Run
 from emi.report.reference import Reference
@@ -157,6 +159,7 @@ def legend_below(figure: Figure, meanings: Mapping[str, Artist]) -> None:
 
 def save_figure(figure: Figure, stem: Path) -> Path:
     """Write `stem`.png; the same figure gives the same bytes."""
-    path = with_ending(stem, "png")
-    figure.savefig(path, dpi=150, metadata={"Software": None})
+    path, buffer = with_ending(stem, "png"), io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=150, metadata={"Software": None})
+    write_durably(path, buffer.getvalue())
     return path

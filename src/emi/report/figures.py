@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from emi.durable_file import write_durably
 from emi.report.curves import Panel, draw_learning_curves, return_panel
 from emi.report.embedding import draw_embedding, draw_error_model
 from emi.report.groups import group_runs
@@ -24,7 +25,7 @@ def write_figures(roots: Sequence[Path], out: Path, references: References) -> l
         steps = " and ".join(map(in_millions, lengths))
         parts.append(f"**{env}, {steps} steps**\n\n{return_table(summaries, reference)}")
     written = [draw_learning_curves(panels, out / "learning_curves"), out / "table.md"]
-    written[-1].write_text("\n".join([*parts, *remarks]), encoding="utf-8")
+    write_durably(written[-1], "\n".join([*parts, *remarks]).encode())
     for run in (run for row in groups.values() for group in row for run in group.runs):
         if run.embedding is not None:
             written.append(draw_embedding(run, out / run.place / "embedding"))

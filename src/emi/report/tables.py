@@ -1,10 +1,12 @@
 """Tables of final returns as Markdown and CSV: one row per method or variant."""
 
 import csv
+import io
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from emi.durable_file import write_durably
 from emi.report.load import Run
 from emi.report.reference import Reference
 from emi.report.summary import LAST_ITERATIONS, Estimate, Rate, Summary
@@ -101,14 +103,14 @@ def csv_row(row: Summary) -> dict[str, object]:
 
 def write_csv(stem: Path, rows: Sequence[Mapping[str, object]]) -> Path:
     """Write `stem`.csv: rows with the same keys, floats to six digits, nothing for None."""
-    path = with_ending(stem, "csv")
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(rows[0])
-        for row in rows:
-            writer.writerow(
-                f"{value:.6g}" if isinstance(value, float) else value for value in row.values()
-            )
+    path, text = with_ending(stem, "csv"), io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(rows[0])
+    for row in rows:
+        writer.writerow(
+            f"{value:.6g}" if isinstance(value, float) else value for value in row.values()
+        )
+    write_durably(path, text.getvalue().encode())
     return path
 
 

@@ -8,7 +8,6 @@ measure it: R² of an affine map from φ(s) to the true position, and from ψ(a)
 A seed takes about five minutes on one core.
 """
 
-import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,11 +17,12 @@ import numpy as np
 import torch
 from gymnasium.vector import VectorWrapper
 from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file, save
 
 from emi.agent.policy import PolicyConfig, make_policy
 from emi.agent.rollout import collect
 from emi.batch import Array, FloatArray, Transitions
+from emi.durable_file import write_durably
 from emi.envs.box_image import HORIZON, BoxImageVectorEnv
 from emi.errors import UserError
 from emi.intrinsic.emi import EMI, EMIConfig
@@ -98,7 +98,7 @@ def make(
             arrays = {"phi": phi, "psi": psi, "position": position, "action": action}
             kept = {name: array[shown].astype(np.float32) for name, array in arrays.items()}
             about = {"r2": r2, "samples": np.array([len(position)])}
-            save_file(kept | about, root / FILES[target, seed])
+            write_durably(root / FILES[target, seed], save(kept | about))
             print(f"seed {seed}, KL on the {target}: R² position {r2[0]:.3f}, action {r2[1]:.3f}")
 
 
@@ -120,7 +120,9 @@ def sizes(root: Path) -> dict[Cell, int]:
 
 def copy(source: Path, target: Path, cells: Sequence[Cell]) -> list[Path]:
     (target / "box_image").mkdir(parents=True, exist_ok=True)
-    return [Path(shutil.copyfile(source / FILES[c], target / FILES[c])) for c in cells]
+    for name in (FILES[cell] for cell in cells):
+        write_durably(target / name, (source / name).read_bytes())
+    return [target / FILES[cell] for cell in cells]
 
 
 def draw(found: Found, stem: Path) -> list[Path]:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from emi.durable_file import write_durably
 from emi.report.curves import draw_learning_curves, return_panel
 from emi.report.load import embedding_of, load_run
 from emi.report.reference import reference_for
@@ -46,7 +47,7 @@ def write_markdown(found: Found, stem: Path, body: str, scaled: str = "") -> Pat
         f"The paper: {found.experiment.paper}",
     ]
     path = with_ending(stem, "md")
-    path.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+    write_durably(path, ("\n\n".join(parts) + "\n").encode())
     return path
 
 

@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from emi.durable_file import write_durably
+from emi.durable_file import open_own, require_in_place, write_durably
 from emi.errors import FAILED, UserError
 
 COLUMNS = (
@@ -48,7 +48,8 @@ class MetricsFile:
         if self._file is None or not row.keys() <= set(self._columns):
             self.close()
             self._columns = _add_columns(self.path, row)
-            self._file = open(self.path, "ab", buffering=0)  # noqa: SIM115 - closed by close()
+            self._file = open_own(self.path, os.O_APPEND)
+        require_in_place(self.path, self._file.fileno())
         data = _line([_cell(name, row.get(name, math.nan)) for name in self._columns]).encode()
         while data:  # a nearly full disk may accept a part before it reports that it is full
             data = data[self._file.write(data) :]

@@ -51,7 +51,7 @@ def run(
     """Train `config` in the directory `out` until it is complete or a signal is received.
 
     A new run needs a directory that is empty or does not exist. With `resume`, `out` holds a run of
-    the same config, which continues from its newest checkpoint; a complete run is left as it is.
+    the same config, which continues from its newest checkpoint; a complete run is only read.
     Checkpoints are written before the first iteration, every `checkpoint_seconds`, at the end, and
     after a signal, once the current iteration is finished. `command` is stored in provenance.json.
     """
@@ -61,12 +61,15 @@ def run(
     with ExitStack() as stack:
         stop = stack.enter_context(stop_signals(progress.stopping))
         check(directory, config)
+        done = checkpoint.latest_iteration(directory.checkpoints) if resume else None
+        if done is not None and done >= config.iterations:
+            return RunResult(directory, done, config.iterations)
         # The trainer is built before anything is written: a config that it rejects leaves no file.
         trainer = Trainer(config)
         stack.callback(trainer.close)
         with _writing(directory, begun=False):
             directory.path.mkdir(parents=True, exist_ok=True)
-            stack.enter_context(run_directory.locked(directory))
+            in_place = stack.enter_context(run_directory.locked(directory))
         check(directory, config)  # again, now that no other process can write
         if resume:
             # A run killed before its first checkpoint has no rows either, and starts again.
@@ -80,7 +83,7 @@ def run(
         with _writing(directory):
             end = keep_until(directory.metrics, trainer.iteration)
             run_directory.add_start(directory, config, command, trainer.iteration)
-            record = _Record(directory, end.steps, progress)
+            record = _Record(directory, in_place, end.steps, progress)
         stack.callback(record.close)
         record.save(trainer)
         _note_cut_episodes(config, progress)
@@ -123,8 +126,15 @@ def restored(path: Path, num_envs: int | None = None) -> Iterator[Trainer]:
 class _Record:
     """What a run writes, in an order in which a crash at any moment loses nothing."""
 
-    def __init__(self, directory: RunDirectory, steps: int, progress: Progress) -> None:
+    def __init__(
+        self,
+        directory: RunDirectory,
+        in_place: Callable[[], None],
+        steps: int,
+        progress: Progress,
+    ) -> None:
         self._directory = directory
+        self._in_place = in_place
         self._metrics = MetricsFile(directory.metrics)
         self._events: TensorBoardEvents | None = None
         if tensorboard_events.is_installed():
@@ -134,6 +144,7 @@ class _Record:
 
     def append(self, row: Row) -> None:
         with _writing(self._directory):
+            self._in_place()
             self._metrics.append(row)
             if self._events is not None:
                 self._events.append(row)
@@ -144,6 +155,7 @@ class _Record:
         In this order, a run that is complete always has a sample.
         """
         with _writing(self._directory):
+            self._in_place()
             self._metrics.sync()  # a checkpoint is never ahead of metrics.csv
             if trainer.iteration >= trainer.total_iterations:
                 run_directory.write_embedding(self._directory, embedding_sample(trainer))

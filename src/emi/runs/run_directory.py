@@ -14,14 +14,14 @@ import fcntl
 import json
 import os
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from safetensors.torch import save
 from torch import Tensor
 
-from emi.durable_file import write_durably
+from emi.durable_file import open_own, require_in_place, write_durably
 from emi.errors import UserError
 from emi.runs import checkpoint
 from emi.runs.provenance import describe_start
@@ -141,16 +141,20 @@ def write_embedding(directory: RunDirectory, sample: dict[str, Tensor]) -> None:
 
 
 @contextlib.contextmanager
-def locked(directory: RunDirectory) -> Iterator[None]:
-    """Be the only process that writes in `directory`; the lock ends with the process."""
-    with (directory.path / _LOCK).open("ab") as file:
+def locked(directory: RunDirectory) -> Iterator[Callable[[], None]]:
+    """Be the only process that writes in `directory`; the lock ends with the process.
+
+    The function that is yielded raises OSError if the directory was deleted, moved or replaced.
+    """
+    path = directory.path / _LOCK
+    with open_own(path, os.O_APPEND) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise UserError(
                 f"{directory.path} is being written by another process: wait for it or stop it"
             ) from None
-        yield
+        yield lambda: require_in_place(path, file.fileno())
 
 
 def config_bytes(config: TrainConfig) -> bytes:

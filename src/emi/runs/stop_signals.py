@@ -33,7 +33,8 @@ def stop_signals(on_stop: Callable[[], None]) -> Iterator[StopRequest]:
         for each in before:
             signal.signal(each, signal.SIG_DFL)
         request.signal = signal.Signals(number)
-        on_stop()
+        with contextlib.suppress(OSError):  # SIGHUP: the terminal is gone
+            on_stop()
 
     if threading.current_thread() is threading.main_thread():
         for each in SIGNALS:

@@ -2,10 +2,13 @@
 
 import contextlib
 import importlib.util
+import io
 import math
+import os
 import time
 from pathlib import Path
 
+from emi.durable_file import open_own, own_directory, require_in_place
 from emi.runs.metrics_file import Row
 
 
@@ -24,10 +27,11 @@ class TensorBoardEvents:
         from tensorboard.compat.proto.event_pb2 import Event, SessionLog
         from tensorboard.summary.writer.record_writer import RecordWriter
 
-        directory.mkdir(exist_ok=True)
+        own_directory(directory)
         # TensorBoard reads the files of a directory in the order of their names.
-        path = directory / f"events.out.tfevents.{time.time_ns():020d}"
-        self._records = RecordWriter(path.open("xb"))
+        self._path = directory / f"events.out.tfevents.{time.time_ns():020d}"
+        self._file = io.BufferedWriter(open_own(self._path, os.O_EXCL))
+        self._records = RecordWriter(self._file)
         start = SessionLog(status=SessionLog.START)
         for event in (
             Event(wall_time=time.time(), file_version="brain.Event:2"),
@@ -36,9 +40,11 @@ class TensorBoardEvents:
             self._records.write(event.SerializeToString())
 
     def append(self, row: Row) -> None:
+        """Write `row`; OSError if the file was deleted, moved or replaced."""
         from tensorboard.compat.proto.event_pb2 import Event
         from tensorboard.compat.proto.summary_pb2 import Summary
 
+        require_in_place(self._path, self._file.fileno())
         values = [
             Summary.Value(tag=name if "/" in name else f"run/{name}", simple_value=value)
             for name, value in row.items()

@@ -1,6 +1,7 @@
 """A video of one episode of a trained agent."""
 
 import contextlib
+import io
 import itertools
 import math
 import os
@@ -12,6 +13,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from emi.durable_file import write_durably
 from emi.envs import make_single
 from emi.errors import FAILED, UserError
 from emi.runs.run import restored
@@ -68,7 +70,7 @@ def _frame(env: gymnasium.Env, name: str) -> np.ndarray:
 
 @contextlib.contextmanager
 def _video(path: Path, fps: float) -> Iterator[Callable[[np.ndarray], None]]:
-    """A function that adds a frame to a video file, which is renamed to `path` when complete."""
+    """A function that adds a frame to a video, which is written to `path` when it is complete."""
     try:
         import imageio.v2 as imageio
     except ImportError:
@@ -79,10 +81,12 @@ def _video(path: Path, fps: float) -> Iterator[Callable[[np.ndarray], None]]:
     if path.suffix == ".gif":
         every = math.ceil(fps / _GIF_FPS)
         options = {"duration": 1000 * every / fps, "loop": 0}
-    temporary = path.with_name(f".{path.stem}.writing{path.suffix}")
+    video, path = io.BytesIO(), path.resolve()  # through a link that the user has made
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        writer: Any = imageio.get_writer(temporary, **options)
+        if not os.access(path.parent, os.W_OK):  # before an episode is played for nothing
+            raise PermissionError(f"no permission to write in {path.parent}")
+        writer: Any = imageio.get_writer(video, format=path.suffix, **options)
     except (OSError, ImportError, ValueError) as error:
         raise UserError(f"cannot write {path}: {error}", FAILED) from None
     number = itertools.count()
@@ -91,9 +95,9 @@ def _video(path: Path, fps: float) -> Iterator[Callable[[np.ndarray], None]]:
         if next(number) % every == 0:
             writer.append_data(frame)
 
+    with writer:
+        yield add
     try:
-        with writer:
-            yield add
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+        write_durably(path, video.getvalue())
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror}", FAILED) from None

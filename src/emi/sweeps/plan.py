@@ -5,7 +5,6 @@ config, which is passed to `emi train --config`, and `seed<k>.log` its output.
 """
 
 import itertools
-import os
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -13,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from emi.durable_file import write_and_sync
+from emi.durable_file import create_durably
 from emi.errors import UserError
 from emi.runs import checkpoint
 from emi.runs.run_directory import RunDirectory, config_bytes, file_name, read_config
@@ -129,17 +128,9 @@ def claimed(cell: Cell) -> Cell:
     cell = compared(cell)
     if cell.state != "waiting" or cell.config_file.exists():
         return cell
-    temporary = cell.path.with_name(f".{cell.path.name}.{os.getpid()}.writing")
     try:
         cell.path.parent.mkdir(parents=True, exist_ok=True)
-        write_and_sync(temporary, config_bytes(cell.config))
-        try:
-            os.link(temporary, cell.config_file)  # unlike a rename, it never replaces a file
-        except FileExistsError:
-            pass  # another sweep was faster
-        except OSError:  # a file system without hard links
-            os.replace(temporary, cell.config_file)
-        temporary.unlink(missing_ok=True)
+        create_durably(cell.config_file, config_bytes(cell.config))
     except OSError as error:
         raise UserError(
             f"cannot write in {cell.path.parent}: {error.strerror}: choose another --out"

@@ -60,7 +60,6 @@ def ray_cluster(address: str | None, threads: int) -> Iterator[Callable[[Cell], 
 
         def submit(cell: Cell) -> RayJob:
             log = cell.log.absolute()
-            log.touch()
             named = task.options(name=cell.name, **resources(cell))
             ref = named.remote(cell.arguments, cell.path, log, cell.config.threads, cwd)
             return RayJob(ray, ref, log, log.stat().st_size)

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from emi.durable_file import write_durably
 from emi.errors import UserError
 from emi.sweeps.plan import Cell
 from emi.sweeps.run_process import THREAD_VARIABLES
@@ -60,6 +61,6 @@ def write_slurm_script(file: Path, script: str) -> None:
     try:
         if file.exists() and _MARK not in file.read_text(errors="replace"):
             raise UserError(f"{file} is not a script of emi sweep: choose another --slurm")
-        file.write_text(script)
+        write_durably(file.resolve(), script.encode())
     except OSError as error:
         raise UserError(f"cannot write {file}: {error.strerror}") from None

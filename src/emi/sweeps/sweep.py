@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 
+from emi.durable_file import open_own
 from emi.errors import UserError, did_you_mean
 from emi.runs.progress import Lines
 from emi.runs.stop_signals import StopRequest, stop_signals
@@ -131,6 +132,7 @@ def _run_all(now: list[Cell], start: Start, slots: int, stop: StopRequest, board
                 if not stop and len(started) < slots:
                     now[index] = compared(cell)  # it may have waited for days
                     if now[index].state == "waiting":
+                        open_own(cell.log, os.O_APPEND).close()  # UserError if it is a link
                         started[index] = start(now[index])
             board.show()
             time.sleep(POLL_SECONDS)

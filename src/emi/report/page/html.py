@@ -13,6 +13,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from emi.durable_file import write_durably
 from emi.report.groups import group_runs
 from emi.report.load import find_runs
 from emi.report.page.data import describe
@@ -28,7 +29,7 @@ def write_page(roots: Sequence[Path], out: Path, references: References) -> Path
     """Write the page of all runs in and below `roots`; UserError if a run cannot be read."""
     page = build_page(roots, references)
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(page, encoding="utf-8", newline="\n")
+    write_durably(out.resolve(), page.encode())
     return out
 
 
