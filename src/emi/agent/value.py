@@ -7,6 +7,7 @@ the baseline of the iteration before.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -20,6 +21,7 @@ from emi.errors import UserError
 from emi.nets import Activation, linear, load_optimizer, trunk
 from emi.settings import NotNegativeFloat, PositiveFloat, PositiveInt
 from emi.spaces import is_image
+from emi.stored_state import EXTRA, expect_adam
 
 
 @dataclass(frozen=True)
@@ -135,6 +137,9 @@ class NetworkValue(nn.Module):
 
     def get_extra_state(self) -> dict[str, Any]:
         return {"optimizer": self.optimizer.state_dict()}
+
+    def check_stored(self, state: Mapping[str, Any], place: str) -> None:
+        expect_adam(state[EXTRA]["optimizer"], self.optimizer, f"{place}.optimizer")
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         load_optimizer(self.optimizer, state["optimizer"])
