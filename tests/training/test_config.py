@@ -370,7 +370,7 @@ def test_a_stored_module_is_imported_only_if_it_is_trusted(
     if not modules or "method" not in names:
         assert from_dict(values, modules).env == values["env"]
     else:
-        with pytest.raises(UserError, match="^cannot import"):
+        with pytest.raises(UserError, match=r"^cannot import"):
             from_dict(values, modules)
 
 

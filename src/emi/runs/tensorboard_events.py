@@ -2,10 +2,13 @@
 
 import contextlib
 import importlib.util
+import io
 import math
+import os
 import time
 from pathlib import Path
 
+from emi.durable_file import open_own, own_directory
 from emi.runs.metrics_file import Row
 
 
@@ -24,10 +27,10 @@ class TensorBoardEvents:
         from tensorboard.compat.proto.event_pb2 import Event, SessionLog
         from tensorboard.summary.writer.record_writer import RecordWriter
 
-        directory.mkdir(exist_ok=True)
+        own_directory(directory)
         # TensorBoard reads the files of a directory in the order of their names.
         path = directory / f"events.out.tfevents.{time.time_ns():020d}"
-        self._records = RecordWriter(path.open("xb"))
+        self._records = RecordWriter(io.BufferedWriter(open_own(path, os.O_EXCL)))
         start = SessionLog(status=SessionLog.START)
         for event in (
             Event(wall_time=time.time(), file_version="brain.Event:2"),
