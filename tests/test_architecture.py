@@ -16,7 +16,7 @@ POINTERS = [ROOT / "docs" / "paper_to_code.md", *(ROOT / "docs" / "methods").glo
 
 # What a package or a top-level module may import besides itself. Imports point downwards only.
 FILES = {"durable_file", "untrusted_file", "state_codec"}
-FOUNDATION = FILES | {"errors", "settings", "spaces", "batch", "nets"}
+FOUNDATION = FILES | {"errors", "settings", "spaces", "stored_state", "batch", "nets"}
 BELOW_TRAINING = FOUNDATION | {"intrinsic", "agent", "envs"}
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
@@ -26,7 +26,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "state_codec": {"errors"},
     "spaces": {"errors"},
     "batch": {"errors"},
-    "nets": {"spaces", "errors"},
+    "stored_state": {"errors"},
+    "nets": {"spaces", "stored_state", "errors"},
     "intrinsic": FOUNDATION - FILES,
     "agent": FOUNDATION - FILES,
     "envs": {"errors", "spaces"},

@@ -159,17 +159,20 @@ def _parsers() -> tuple[_Parser, Mapping[str, _Parser]]:
     train.value("--threads", "N", "default: all cores")
     train.value("--device", "DEVICE", "cpu or cuda (default: cpu)")
     _add_settings(train)
+    _add_trust(train)
     train.flag("--resume", "resume the run if it has begun")
     train.flag("--print-config", "print the config and exit")
 
     resume = command("resume", "resume a run that was stopped", _resume)
     resume.value("dir", "DIR", "directory of the run")
+    _add_trust(resume)
 
     watch = command("watch", "make a video of one episode of a trained agent", _watch)
     watch.value("dir", "DIR", "directory of the run")
     watch.value("--out", "FILE", ".mp4 or .gif (default: DIR/watch.mp4)")
     watch.value("--seed", "N", "seed of the episode (default: 0)", 0)
     watch.flag("--deterministic", "take the most likely action in every step")
+    _add_trust(watch)
 
     sweep = command("sweep", "train environments x methods x seeds; complete runs are kept", _sweep)
     sweep.value("envs", "ENV", "environments, as in 'emi train'", nargs="+")
@@ -188,6 +191,7 @@ def _parsers() -> tuple[_Parser, Mapping[str, _Parser]]:
 
     doctor = command("doctor", "check the installation and say what is missing", _doctor)
     doctor.value("--bonus", "DIR", "check the bonus of the run in DIR instead")
+    _add_trust(doctor)
     _add_paper_commands(command("paper", "reproduce the tables and figures of the paper", _paper))
     command("envs", "list the environments", _envs)
     command("methods", "list the exploration methods", _methods)
@@ -243,9 +247,14 @@ def _add_settings(parser: _Parser) -> None:
     )
 
 
+def _add_trust(parser: _Parser) -> None:
+    text = "modules that a stored config may import: those of its gym:A:Env-v0 and B:Class"
+    parser.value("--trust", "A,B", text, "")
+
+
 def _train(args: argparse.Namespace) -> int:
     from emi.runs.run_directory import RunDirectory, config_bytes, default_path
-    from emi.training.config import read_settings
+    from emi.training.config import modules_of, read_settings, require_trusted
     from emi.training.presets import resolve
 
     settings = {} if args.config is None else read_settings(args.config)
@@ -253,6 +262,9 @@ def _train(args: argparse.Namespace) -> int:
     method = args.method or settings.get("method") or "emi"
     if env is None:
         raise UserError("name an environment: see 'emi envs'")
+    if args.config is not None:
+        typed = modules_of(args.env or "", args.method or "emi")
+        require_trusted(env, method, (*typed, *args.trust.split(",")), str(args.config))
     for key in ("steps", "seed", "threads", "device"):
         if getattr(args, key) is not None:
             settings[key] = getattr(args, key)
@@ -267,7 +279,7 @@ def _train(args: argparse.Namespace) -> int:
 def _resume(args: argparse.Namespace) -> int:
     from emi.runs.run_directory import RunDirectory, read_config
 
-    config = read_config(RunDirectory(args.dir).config)
+    config = read_config(RunDirectory(args.dir).config, args.trust.split(","))
     return _train_in(args.dir, config, args.typed, resume=True)
 
 
@@ -291,7 +303,8 @@ def _watch(args: argparse.Namespace) -> int:
     from emi.runs.watch import watch
 
     out = args.out or args.dir / "watch.mp4"
-    episode = watch(args.dir, out, seed=args.seed, deterministic=args.deterministic)
+    options = {"seed": args.seed, "deterministic": args.deterministic}
+    episode = watch(args.dir, out, **options, trusted=args.trust.split(","))
     print(f"return {episode.total_reward:g} in {episode.steps} steps: {out}")
     return 0
 
@@ -337,7 +350,7 @@ def _doctor(args: argparse.Namespace) -> int:
     if args.bonus is not None:
         from emi.runs.bonus_check import check_bonus
 
-        return check_bonus(args.bonus)
+        return check_bonus(args.bonus, args.trust.split(","))
     from emi.runs.doctor import examine, report
 
     return report(examine())

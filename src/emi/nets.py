@@ -17,6 +17,7 @@ from torch.nn.utils import skip_init
 
 from emi.errors import UserError
 from emi.spaces import is_image, require_box
+from emi.stored_state import expect_adam
 
 Activation = Literal["tanh", "relu", "elu", "leaky_relu"]
 M = TypeVar("M", nn.Linear, nn.Conv2d)
@@ -192,13 +193,16 @@ def reads_as_vectors(module: nn.Module, observation_space: gymnasium.Space) -> b
     return flat and not pixels
 
 
-def load_optimizer(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
-    """Load a copy of `state`, with the memory layout of the parameters.
+def load_optimizer(optimizer: torch.optim.Adam, state: Any, place: str = "optimizer") -> None:
+    """Load a copy of the moments in `state`, with the memory layout of the parameters.
 
-    A checkpoint stores values, not strides, but the fused kernel reads memory in order: with
+    UserError if it is not a state of this optimizer; the settings stay those of the optimizer. A
+    checkpoint stores values, not strides, but the fused kernel reads memory in order: with
     channels_last weights, it would combine a weight with the moment of another one.
     """
-    optimizer.load_state_dict(copy.deepcopy(state))
+    expect_adam(state, optimizer, place)
+    own = optimizer.state_dict()["param_groups"]
+    optimizer.load_state_dict({"state": copy.deepcopy(state["state"]), "param_groups": own})
     for parameter, moments in optimizer.state.items():
         for name, value in moments.items():
             if value.shape == parameter.shape:

@@ -93,6 +93,13 @@ def _as_tensor(array: np.ndarray, place: str) -> Tensor:
         raise UserError(f"{place} is a {array.dtype} array; a checkpoint cannot keep it") from None
 
 
+def _as_array(tensor: Tensor) -> np.ndarray:
+    try:
+        return tensor.numpy()
+    except TypeError:
+        raise ValueError(f"NumPy has no {tensor.dtype}") from None
+
+
 def _decode(skeleton: Any, tensors: dict[str, Tensor], unused: set[str]) -> Any:
     def take(name: Any) -> Tensor:
         if not isinstance(name, str) or name not in unused:
@@ -109,17 +116,19 @@ def _decode(skeleton: Any, tensors: dict[str, Tensor], unused: set[str]) -> Any:
             items: dict[str | int, Any] = {}
             for pair in pairs:
                 match pair:
-                    case [str() | int() as key, value] if not isinstance(key, bool):
+                    case [str() | int() as key, value] if (
+                        type(key) is not bool and key not in items
+                    ):
                         items[key] = _decode(value, tensors, unused)
                     case _:
-                        raise ValueError("an item is not a key and a value")
+                        raise ValueError("an item is not a new key and a value")
             return items
         case {"tuple": list(values), **rest} if not rest:
             return tuple(_decode(v, tensors, unused) for v in values)
         case {"tensor": name, **rest} if not rest:
             return take(name)
         case {"array": name, **rest} if not rest:
-            return take(name).numpy()
+            return _as_array(take(name))
         case {"int": str(digits), **rest} if not rest:
             return int(digits, 16)
         case {"float": str(word), **rest} if not rest and word in _NOT_FINITE:

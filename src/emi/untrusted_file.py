@@ -4,12 +4,14 @@ A run directory can come from anyone. A FIFO or a device in the place of a file 
 reader, and a small compressed file can expand to more than the memory of the machine.
 """
 
+import io
 import json
 import os
 import stat
 import zlib
+from collections import Counter
 from pathlib import Path
-from typing import Any, BinaryIO, NoReturn
+from typing import Any, NoReturn
 
 from emi.errors import UserError
 
@@ -22,7 +24,7 @@ _KINDS = {
 }
 
 
-def open_regular(path: Path) -> BinaryIO:
+def open_regular(path: Path) -> io.BufferedReader:
     """Open a regular file, or a link to one; UserError for anything else, OSError as usual."""
     _require_regular(path, path.stat())  # before opening: that can act on a device
     # Not blocking, and checked again, in case the file was exchanged in between.
@@ -50,13 +52,17 @@ def read_file(path: Path, limit: int) -> bytes:
 
 
 def read_json(path: Path, limit: int) -> Any:
-    """The value in a JSON file; UserError if it is not JSON, too large or nested too deeply."""
+    """The value in a JSON file; UserError if it is not JSON, too large or nested too deeply.
+
+    A key that an object has twice is an error: two readers could see two values.
+    """
+    content = read_file(path, limit)
     try:
-        return json.loads(read_file(path, limit), parse_constant=_refuse_constant)
+        return json.loads(
+            content, parse_constant=_refuse_constant, object_pairs_hook=_without_repeats
+        )
     except RecursionError:
         raise UserError(f"{path} is nested too deeply") from None
-    except UserError:
-        raise
     except ValueError as error:
         raise UserError(f"{path} is not JSON: {error}") from None
 
@@ -88,3 +94,11 @@ def _decompressed(path: Path, content: bytes, limit: int) -> bytes:
 
 def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a JSON number")
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    items = dict(pairs)
+    if len(items) < len(pairs):
+        ((repeated, _),) = Counter(key for key, _ in pairs).most_common(1)
+        raise ValueError(f"the key {repeated[:60]!r} occurs twice")
+    return items

@@ -103,7 +103,7 @@ def test_a_stop_and_a_resume_change_no_bit(
     assert state["counts"].shape == (5,)
     assert int(state["counts"].sum()) == 300
 
-    assert read_config(RunDirectory(importable / "run").config) == config
+    assert read_config(RunDirectory(importable / "run").config, ["lab.visits"]) == config
     assert run(config, importable / "run", resume=True).complete
     run(config, importable / "straight")
     assert_same_run(importable / "straight", importable / "run")
@@ -138,15 +138,16 @@ def test_a_sweep(
     ]
     path = lab / "out/gym-CartPole-v1/lab.visits-Visits/seed1"
     # This process cannot import the module yet.
-    assert main(["resume", str(path)]) == 2
+    trust = ["--trust", "lab.visits"]
+    assert main(["resume", str(path), *trust]) == 2
     error = capsys.readouterr().err
     assert error.startswith(f"emi: cannot read {path / 'config.json'}: cannot import lab.visits")
     monkeypatch.syspath_prepend(lab)
-    assert main(["resume", str(path)]) == 0
+    assert main(["resume", str(path), *trust]) == 0
     assert capsys.readouterr().out == f"complete: 5 iterations in {path}\n"
 
     config = resolve("gym:CartPole-v1", "lab.visits:Visits", SETTINGS | {"seed": 1})
-    assert read_config(RunDirectory(path).config) == config
+    assert read_config(RunDirectory(path).config, ["lab.visits"]) == config
     assert config.intrinsic.scales == (0.5, 0.25)
     assert config.eta == preset("gym:CartPole-v1", "emi").eta
     run(config, lab / "straight")

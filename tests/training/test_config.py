@@ -24,6 +24,7 @@ from emi.training.config import (
     differences,
     flatten,
     from_dict,
+    modules_of,
     parse_settings,
     read_settings,
     to_dict,
@@ -277,8 +278,18 @@ def test_types_that_cannot_be_read_are_one_sentence() -> None:
         change(dataclasses.replace(OWN, intrinsic=Odd()), {})
 
 
+NEEDED = {
+    "env": "SparseHalfCheetah",
+    "method": "emi",
+    "seed": 0,
+    "steps": 5_000_000,
+    "steps_per_iteration": 5_000,
+    "num_envs": 10,
+}
+
+
 def test_from_dict_takes_the_defaults_of_missing_keys() -> None:
-    config = from_dict({"env": "SparseHalfCheetah", "method": "emi-d", "trpo": {"max_kl": 0.02}})
+    config = from_dict(NEEDED | {"method": "emi-d", "trpo": {"max_kl": 0.02}})
     assert config == TrainConfig(
         "SparseHalfCheetah",
         "emi-d",
@@ -293,18 +304,74 @@ def test_from_dict_takes_the_defaults_of_missing_keys() -> None:
     [
         ([], "a config must be a JSON object"),
         ({}, "a config must name its env"),
-        ({"env": 3, "method": "emi"}, "a config must name its env"),
         ({"env": "SparseHalfCheetah"}, "a config must name its method"),
-        ({"env": "SparseHalfCheetah", "method": "rdn"}, "unknown method 'rdn': did you mean 'rnd'"),
-        ({"env": "x", "method": "no_such:X"}, "cannot import no_such:X: ModuleNotFoundError: No"),
-        ({"env": "x", "method": "emi", "trpo": {"magic": 1}}, "unknown setting 'trpo.magic'"),
-        ({"env": "x", "method": "icm", "intrinsic": {"lambda_info": 1}}, "unknown setting 'intrin"),
+        *(
+            ({k: v for k, v in NEEDED.items() if k != key}, f"a config must name its {key}")
+            for key in NEEDED
+        ),
+        (NEEDED | {"env": 3}, "a config must name its env"),
+        (NEEDED | {"env": "a\x00b"}, "env must be a name of at most 200 letters, got 'a\\x00b'"),
+        (NEEDED | {"env": "x" * 10**6}, "env must be a name of at most 200 letters, got 'xxx"),
+        (NEEDED | {"method": "rdn"}, "unknown method 'rdn': did you mean 'rnd'"),
+        (NEEDED | {"method": ""}, "method must be a name of at most 200 letters, got ''"),
+        (NEEDED | {"trpo": {"magic": 1}}, "unknown setting 'trpo.magic'"),
+        (NEEDED | {"trpo.max_kl": 0.1}, "unknown setting 'trpo.max_kl'"),
+        (NEEDED | {"x" * 10**6: 0.1}, "unknown setting 'xxx"),
+        (NEEDED | {"method": "icm", "intrinsic": {"lambda_info": 1}}, "unknown setting 'intrin"),
+        (NEEDED | {"policy": 5}, "policy must be a PolicyConfig, got 5"),
+        (NEEDED | {"policy": [5] * 10**6}, "policy must be a PolicyConfig, got [5, 5, 5, 5, 5, "),
+        (NEEDED | {"eta": {}}, "eta must be a number, got {}"),
+        (NEEDED | {"eta": 10**400}, "eta is too large: a number of 1329 bits"),
+        (NEEDED | {"eta": float("inf")}, "eta must be zero or more, got inf"),
+        (NEEDED | {"seed": True}, "seed must be a whole number, got True"),
+        (NEEDED | {"seed": 2**128}, "seed must be below 2^128, got a number of 129 bits"),
+        (NEEDED | {"steps": 10**30}, "steps is too large: a number of 100 bits"),
+        (NEEDED | {"steps": 1e308}, "steps is too large: a number of 1024 bits"),
+        (NEEDED | {"trpo": {"slices": 10**30}}, "trpo.slices is too large: a number of 100 bits"),
+        (NEEDED | {"threads": 100_000}, "threads must be in [1, 1024], got 100000"),
+        (NEEDED | {"threads": 0}, "threads must be in [1, 1024], got 0"),
+        (
+            NEEDED | {"policy": {"hidden": [1] * 10**6}},
+            "policy.hidden must have at most 1000 entries, got 1000000",
+        ),
+        (NEEDED | {"device": "x" * 10**6}, "device must be one of cpu, cuda, got 'xxx"),
     ],
 )
 def test_from_dict_refuses_what_is_no_config(values: Any, sentence: str) -> None:
     with pytest.raises(UserError) as error:
         from_dict(values)
     assert str(error.value).startswith(sentence)
+    assert len(str(error.value)) < 400
+
+
+@pytest.mark.parametrize(
+    ("names", "modules"),
+    [
+        ({}, ()),
+        ({"env": "gym:CartPole-v1"}, ()),
+        ({"env": "gym:emi/BoxImage-v0"}, ()),
+        ({"env": "atari:Pong", "method": "trpo"}, ()),
+        ({"env": "gym:this_is_no_module:Env-v0"}, ("this_is_no_module",)),
+        ({"env": "gym:a:b:Env-v0"}, ("a:b",)),
+        ({"method": "this_is_no_module.inside:Class"}, ("this_is_no_module.inside",)),
+        ({"env": "gym:a.b:Env-v0", "method": "a.b:Class"}, ("a.b",)),
+        ({"env": "gym:a.b:Env-v0", "method": "a.c:Class"}, ("a.b", "a.c")),
+    ],
+)
+def test_a_stored_module_is_imported_only_if_it_is_trusted(
+    names: dict[str, str], modules: tuple[str, ...]
+) -> None:
+    values = NEEDED | names
+    assert modules_of(values["env"], values["method"]) == modules  # type: ignore[arg-type]
+    for missing in modules:
+        trusted = {module for module in modules if module != missing}
+        with pytest.raises(UserError, match=rf"names the module {missing}, .* --trust {missing}$"):
+            from_dict(values, trusted)
+    if not modules or "method" not in names:
+        assert from_dict(values, modules).env == values["env"]
+    else:
+        with pytest.raises(UserError, match=r"^cannot import"):
+            from_dict(values, modules)
 
 
 def test_flatten_gives_every_setting_its_dotted_key() -> None:
@@ -333,7 +400,9 @@ def test_differences_name_env_method_and_settings_of_either_method() -> None:
         (None, "there is no file settings.json"),
         ("{", "settings.json is not JSON: "),
         ("[1]", "settings.json must hold a JSON object of settings"),
-        ("[" * 100_000, "settings.json is not JSON: "),
+        ("[" * 100_000, "settings.json is nested too deeply"),
+        ('{"eta": 1, "eta": 2}', "settings.json is not JSON: the key 'eta' occurs twice"),
+        ("[" + " " * 10**6, "settings.json is too large: it may have 1,000,000 bytes at most"),
     ],
 )
 def test_a_file_without_settings_is_one_sentence(

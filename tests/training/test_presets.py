@@ -287,7 +287,8 @@ def configs(draw: st.DrawFn) -> TrainConfig:
             sizes = st.lists(st.integers(1, 10**9), max_size=3)
             config = change(config, {key: tuple(draw(sizes))})
         elif isinstance(values[key], int) and key not in ("num_envs", "steps_per_iteration"):
-            config = change(config, {key: draw(st.integers(1, 10**12))})
+            most = 1024 if key == "threads" else 10**12
+            config = change(config, {key: draw(st.integers(1, most))})
     return config
 
 

@@ -11,6 +11,7 @@ starts at such a state, so that nothing but the fit's extrapolation determines t
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -24,6 +25,7 @@ from emi.errors import UserError
 from emi.nets import Activation, linear, load_optimizer, trunk
 from emi.settings import NotNegativeFloat, PositiveFloat, PositiveInt
 from emi.spaces import is_image
+from emi.stored_state import EXTRA, expect_adam
 
 
 @dataclass(frozen=True)
@@ -197,6 +199,9 @@ class NetworkValue(nn.Module):
 
     def get_extra_state(self) -> dict[str, Any]:
         return {"optimizer": self.optimizer.state_dict()}
+
+    def check_stored(self, state: Mapping[str, Any], place: str) -> None:
+        expect_adam(state[EXTRA]["optimizer"], self.optimizer, f"{place}.optimizer")
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         load_optimizer(self.optimizer, state["optimizer"])

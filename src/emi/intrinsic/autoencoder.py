@@ -52,6 +52,7 @@ class ImageAutoencoder(nn.Module):
         super().__init__()
         self.code = code
         self.pixels = Pixels(shape, newest_frame=True)
+        self.row = (self.pixels.shape, torch.uint8)  # shape and dtype of what `rows` returns
         layers = [Conv(filters, 6, 2, padding) for padding in PADDINGS]
         sizes = [(self.pixels.height, self.pixels.width)]
         for layer in layers:
@@ -138,6 +139,7 @@ class VectorAutoencoder(nn.Module):
         super().__init__()
         self.code = code
         self.flat = Flat()
+        self.row = ((size,), torch.float32)  # shape and dtype of what `rows` returns
         self.encoder = nn.Sequential(*mlp([size, *hidden, code], "tanh", rng), nn.Sigmoid())
         self.decoder = mlp([code, *reversed(hidden), size], "tanh", rng)
         self.register_buffer("scale", torch.ones(()))

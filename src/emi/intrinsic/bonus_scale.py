@@ -1,6 +1,8 @@
 """Division of a bonus by the running standard deviation of its discounted sums, as in RND."""
 
+from collections.abc import Mapping
 from itertools import accumulate
+from typing import Any
 
 import numpy as np
 import torch
@@ -8,6 +10,7 @@ from torch import Tensor
 
 from emi.batch import FloatArray, IntArray
 from emi.intrinsic.moments import RunningMoments
+from emi.stored_state import expect, expect_tensor
 
 
 def discounted_sums(
@@ -64,3 +67,17 @@ class BonusScale:
         """Update the scale by [n] bonuses, before their division."""
         sums, self.last = self._discounted(bonus, env_index)
         self.sums.update(sums)
+
+    def stored(self) -> dict[str, Tensor]:
+        """What a method stores besides `sums`."""
+        return {"last": torch.from_numpy(self.last)}
+
+    def check_stored(self, state: Mapping[str, Any], place: str) -> None:
+        last = state["last"]
+        vector = isinstance(last, Tensor) and last.ndim == 1 and len(last) > 0
+        expect(vector, last, f"{place}.last", "a vector of at least one number")
+        expect_tensor(last, last.shape, torch.float64, f"{place}.last")
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self.check_stored(state, "the state")
+        self.last = state["last"].cpu().numpy().copy()

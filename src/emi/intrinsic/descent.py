@@ -1,6 +1,6 @@
 """Gradient descent as a part of a method: Adam and a random generator, both in its state."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from emi.batch import IntArray
 from emi.intrinsic.gradients.adam import adam_step
 from emi.nets import load_optimizer
+from emi.stored_state import EXTRA, expect_adam, expect_torch_generator
 
 
 class Descent(nn.Module):
@@ -48,6 +49,11 @@ class Descent(nn.Module):
     def get_extra_state(self) -> dict[str, Any]:
         return {"optimizer": self.optimizer.state_dict(), "generator": self.generator.get_state()}
 
+    def check_stored(self, state: Mapping[str, Any], place: str) -> None:
+        expect_adam(state[EXTRA]["optimizer"], self.optimizer, f"{place}.optimizer")
+        expect_torch_generator(state[EXTRA]["generator"], f"{place}.generator")
+
     def set_extra_state(self, state: dict[str, Any]) -> None:
+        self.check_stored({EXTRA: state}, "descent")
         load_optimizer(self.optimizer, state["optimizer"])
         self.generator.set_state(state["generator"])

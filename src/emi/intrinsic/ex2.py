@@ -117,8 +117,10 @@ class EX2(IntrinsicReward):
                 raise UserError("use_actions needs vector observations, got images")
             both = [convolutions(Pixels(shape), CONVOLUTIONS, "relu", rng) for _ in range(2)]
             nets, sizes = [net for net, _ in both], [both[0][1]]
+            row = (shape, torch.uint8)
         else:
             sizes = [shape[0] + (self.actions.size if config.use_actions else 0), h, h]
+            row = ((sizes[0],), torch.float32)
         self.convolutions = nn.ModuleList(nets)  # the first layers of the encoders, for images
         self.shapes = layer_shapes(sizes, h, config.features)
         self.weights = nn.Parameter(torch.zeros(sum(k * (i + 1) * o for k, i, o in self.shapes)))
@@ -126,7 +128,7 @@ class EX2(IntrinsicReward):
             D = Discriminator.of(self.weights, self.shapes)
             for W in (W for layer in (*D.trunk, *D[1:]) for W in layer.W):
                 nn.init.xavier_uniform_(W, generator=rng)
-        self.pool = Pool(config.replay_size)
+        self.pool = Pool(config.replay_size, *row)
         self.register_buffer("trained", torch.tensor(False))
         self.descent = Descent(self.parameters(), config.learning_rate, rng)
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from emi.stored_state import expect_tensor
 
 
 @dataclass(frozen=True)
@@ -58,3 +62,8 @@ class RunningMoments(nn.Module):
         """Add [n, *shape] rows to the moments."""
         moments = self.with_rows(rows)
         self.count, self.mean, self.variance = moments.count, moments.mean, moments.variance
+
+    def check_stored(self, state: Mapping[str, Any], place: str) -> None:
+        for name in ("count", "variance"):
+            own = getattr(self, name)
+            expect_tensor(state[name], own.shape, own.dtype, f"{place}.{name}", low=0)

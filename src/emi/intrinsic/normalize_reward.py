@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from emi.batch import Transitions
@@ -12,6 +12,7 @@ from emi.errors import UserError
 from emi.intrinsic.bonus_scale import BonusScale
 from emi.intrinsic.contract import Finish, IntrinsicReward
 from emi.intrinsic.moments import RunningMoments
+from emi.stored_state import EXTRA
 
 
 class NormalizeReward(IntrinsicReward):
@@ -56,7 +57,10 @@ class NormalizeReward(IntrinsicReward):
         return self._scale.divide(bonus, batch.env_index), finish
 
     def get_extra_state(self) -> dict[str, Any]:
-        return {"last": torch.from_numpy(self._scale.last)}
+        return self._scale.stored()
+
+    def check_stored(self, state: Mapping[str, Any], place: str) -> None:
+        self._scale.check_stored(state[EXTRA], place)
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
-        self._scale.last = state["last"].cpu().numpy().copy()
+        self._scale.restore(state)

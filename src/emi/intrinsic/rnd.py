@@ -9,7 +9,7 @@ Burda, Edwards, Storkey, Klimov: Exploration by Random Network Distillation, ICL
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
@@ -26,6 +26,7 @@ from emi.intrinsic.descent import Descent
 from emi.intrinsic.moments import Moments, RunningMoments
 from emi.nets import Conv, Flat, Pixels, convolutions, linear, mlp, newest_entries
 from emi.settings import Fraction, PositiveFloat, PositiveInt
+from emi.stored_state import EXTRA
 
 
 @dataclass(frozen=True)
@@ -167,7 +168,10 @@ class RND(IntrinsicReward):
         }
 
     def get_extra_state(self) -> dict[str, Any]:
-        return {"last": torch.from_numpy(self._scale.last)}
+        return self._scale.stored()
+
+    def check_stored(self, state: Mapping[str, Any], place: str) -> None:
+        self._scale.check_stored(state[EXTRA], place)
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
-        self._scale.last = state["last"].cpu().numpy().copy()
+        self._scale.restore(state)

@@ -11,7 +11,9 @@ paper; "authors" is their code in the rllab sandbox.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import gymnasium
 import torch
@@ -25,6 +27,7 @@ from emi.intrinsic.pool import Pool
 from emi.nets import Flat, newest_entries
 from emi.settings import NotNegativeFloat, PositiveFloat, PositiveInt
 from emi.spaces import is_image, require_box
+from emi.stored_state import expect_tensor
 
 
 @dataclass(frozen=True)
@@ -123,6 +126,10 @@ class Counts(nn.Module):
         now = flat[places]
         flat[places] = torch.where(now < 0, MOST, now)  # int32 overflows to negative numbers
 
+    def check_stored(self, state: Mapping[str, Any], place: str) -> None:
+        own = self.tables
+        expect_tensor(state["tables"], own.shape, own.dtype, f"{place}.tables", low=0)
+
     def occupied(self) -> float:
         """Share of the slots of the first table that are in use."""
         return self.tables[0].count_nonzero().item() / PRIMES[0]
@@ -167,7 +174,7 @@ class SimHash(IntrinsicReward):
         self.counts = Counts(config.key_bits)
         if config.autoencoder:
             self.net = autoencoder(observation_space, config, rng)
-            self.pool = Pool(config.ae_pool)
+            self.pool = Pool(config.ae_pool, *self.net.row)
             self.descent = Descent(self.net.parameters(), config.ae_learning_rate, rng)
             self.register_buffer("batches", torch.zeros((), dtype=torch.int64))
             self.register_buffer("last", torch.zeros(3, dtype=torch.float64))

@@ -11,6 +11,7 @@ Exploration, NIPS 2016.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -30,6 +31,7 @@ from emi.intrinsic.pool import Pool
 from emi.nets import Flat
 from emi.settings import NotNegativeFloat, PositiveFloat, PositiveInt
 from emi.spaces import require_vectors
+from emi.stored_state import EXTRA, expect
 
 
 @dataclass(frozen=True)
@@ -133,7 +135,7 @@ class VIME(IntrinsicReward):
         rho = torch.full((weights,), rho_of(config.prior_sd))
         self.phi = nn.Parameter(torch.stack([mu, rho]))
         self.descent = Descent([self.phi], config.learning_rate, rng)
-        self.replay = Pool(config.replay_size)
+        self.replay = Pool(config.replay_size, [self.sizes[0] + width])
         # Updated by each training: mean and scale normalise (s, a); noise is the ε of scoring, one
         # for all rows, so that a bonus does not depend on the position of its row.
         self.register_buffer("mean", torch.zeros(self.sizes[0]))
@@ -257,5 +259,14 @@ class VIME(IntrinsicReward):
     def get_extra_state(self) -> dict[str, Any]:
         return {"trained": self.trained, "medians": self.medians}
 
+    def check_stored(self, state: Mapping[str, Any], place: str) -> None:
+        trained, medians = state[EXTRA]["trained"], state[EXTRA]["medians"]
+        expect(isinstance(trained, bool), trained, f"{place}.trained", "true or false")
+        most = self.config.median_window
+        numbers = isinstance(medians, list) and len(medians) <= most
+        numbers = numbers and all(type(m) is float and not m < 0 for m in medians)
+        expect(numbers, medians, f"{place}.medians", f"at most {most} numbers of 0 or more")
+
     def set_extra_state(self, state: dict[str, Any]) -> None:
-        self.trained, self.medians = state["trained"], state["medians"]
+        self.check_stored({EXTRA: state}, "vime")
+        self.trained, self.medians = state["trained"], list(state["medians"])

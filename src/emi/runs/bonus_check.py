@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
 import numpy as np
@@ -15,9 +16,12 @@ from emi.training.trainer import Trainer
 SAMPLE = 2_000  # approximate number of transitions that the bonus is diagnosed on
 
 
-def check_bonus(run: Path) -> int:
-    """Diagnose the method in the newest checkpoint of `run`; return 1 if a check fails."""
-    with restored(run) as trainer:
+def check_bonus(run: Path, trusted: Collection[str] = ()) -> int:
+    """Diagnose the method in the newest checkpoint of `run`; return 1 if a check fails.
+
+    `trusted` are the user's modules that the config of the run may import.
+    """
+    with restored(run, trusted=trusted) as trainer:
         found = diagnose_next_batch(trainer)
     print(found)
     return 0 if found.good else 1

@@ -8,25 +8,29 @@ One checkpoint is one directory, `00000120/` for the state after 120 iterations:
 
 It is written under a temporary name, flushed and renamed. A directory with a number as its name is
 therefore complete, unless it was damaged later, which the checksums detect. File names are fixed:
-nothing inside a checkpoint names another file to open.
+nothing inside a checkpoint names another file to open. Whether a state fits a trainer is checked by
+`Trainer.load_state_dict`. One that does not fit is not skipped like a damaged one: it is complete
+and may fit another version, but the run would overwrite it if it resumed from an earlier one.
 """
 
+import contextlib
 import hashlib
 import json
 import os
 import shutil
-import stat
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import safetensors
 from safetensors.torch import load_file
 from safetensors.torch import save as serialize
 
-from emi.durable_file import sync_directory, write_and_sync
+from emi.durable_file import own_directory, sync_directory, write_and_sync
 from emi.errors import FAILED, UserError
 from emi.state_codec import decode, encode
+from emi.training.memory import as_text, machine_memory
+from emi.untrusted_file import open_regular, read_json
 
 FORMAT = "emi-checkpoint"
 VERSION = 1
@@ -34,6 +38,7 @@ _MANIFEST, _STATE, _TENSORS = "manifest.json", "state.json", "tensors.safetensor
 _WRITING = ".writing-"
 _MANIFEST_BYTES = 64 * 1024
 _STATE_BYTES = 64 * 1024 * 1024
+_NEWEST = 10  # checkpoints that are tried; emi keeps two
 
 
 class _Damaged(Exception):
@@ -61,12 +66,12 @@ def save(directory: Path, iteration: int, state: dict[str, Any]) -> Path:
     if len(skeleton) > _STATE_BYTES:
         raise ValueError(f"state without tensors is {len(skeleton)} bytes, over {_STATE_BYTES}")
 
-    directory.mkdir(parents=True, exist_ok=True)
+    own_directory(directory)
     folder = directory / f"{iteration:08d}"
     if _is_sound(folder):
         return folder
     writing = directory / f"{_WRITING}{folder.name}"
-    shutil.rmtree(writing, ignore_errors=True)
+    _remove(writing)
     writing.mkdir()
     try:
         # Not save_file: it hides the reason of a failed write and makes the file private.
@@ -80,11 +85,11 @@ def save(directory: Path, iteration: int, state: dict[str, Any]) -> Path:
         }
         write_and_sync(writing / _MANIFEST, (json.dumps(manifest, indent=2) + "\n").encode())
         sync_directory(writing)
-        if folder.exists():  # damaged, otherwise we would have returned above
-            shutil.rmtree(folder)
+        _remove(folder)  # damaged, otherwise we would have returned above
         os.replace(writing, folder)
     except BaseException:
-        shutil.rmtree(writing, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            _remove(writing)
         raise
     sync_directory(directory)
     _tidy(directory, iteration)
@@ -99,10 +104,10 @@ def exists(directory: Path) -> bool:
 def load_latest(directory: Path) -> Loaded:
     """Load the newest sound checkpoint; UserError if there is none."""
     problems: list[str] = []
-    for iteration in _iterations(directory):
+    for iteration in _iterations(directory)[:_NEWEST]:
         folder = directory / f"{iteration:08d}"
         try:
-            state = _read(folder)
+            state = _read(folder, iteration)
         except _Damaged as damage:
             problems.append(f"checkpoint {folder.name} is damaged ({damage})")
             continue
@@ -115,7 +120,7 @@ def load_latest(directory: Path) -> Loaded:
 
 def latest_iteration(directory: Path) -> int | None:
     """The iteration of the newest undamaged checkpoint, or None; only checksums are verified."""
-    numbers = _iterations(directory)
+    numbers = _iterations(directory)[:_NEWEST]
     return next((n for n in numbers if _is_sound(directory / f"{n:08d}")), None)
 
 
@@ -135,9 +140,19 @@ def _tidy(directory: Path, newest: int) -> None:
     numbers = _iterations(directory)
     before = [n for n in numbers if n < newest]
     for number in set(numbers) - {newest, *before[:1]}:
-        shutil.rmtree(directory / f"{number:08d}", ignore_errors=True)
+        with contextlib.suppress(OSError):
+            _remove(directory / f"{number:08d}")
     for entry in directory.glob(f"{_WRITING}*"):
-        shutil.rmtree(entry, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            _remove(entry)
+
+
+def _remove(path: Path) -> None:
+    """Remove a directory, a file or a link, but never what a link leads to."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _is_sound(folder: Path) -> bool:
@@ -148,9 +163,9 @@ def _is_sound(folder: Path) -> bool:
     return True
 
 
-def _read(folder: Path) -> dict[str, Any]:
+def _read(folder: Path, iteration: int) -> dict[str, Any]:
     _verify(folder)
-    skeleton = _read_json(folder / _STATE, _STATE_BYTES)
+    skeleton = _json(folder / _STATE, _STATE_BYTES)
     try:
         # Cloned, because safetensors maps the file into memory.
         tensors = {k: v.clone() for k, v in load_file(folder / _TENSORS).items()}
@@ -158,16 +173,19 @@ def _read(folder: Path) -> dict[str, Any]:
         raise _Damaged(f"{_TENSORS} cannot be read: {error}") from None
     try:
         state = decode(skeleton, tensors)
-    except (ValueError, TypeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise _Damaged(f"{_STATE} does not match {_TENSORS}: {error}") from None
     if not isinstance(state, dict):
         raise _Damaged(f"{_STATE} does not hold a state")
+    named = state.get("iteration", iteration)
+    if type(named) is not int or named != iteration:
+        raise _Damaged(f"{_STATE} belongs to another iteration")
     return state
 
 
 def _verify(folder: Path) -> None:
     """Raise _Damaged unless format, version, iteration, sizes and checksums are right."""
-    manifest = _read_json(folder / _MANIFEST, _MANIFEST_BYTES)
+    manifest = _json(folder / _MANIFEST, _MANIFEST_BYTES)
     match manifest:
         case {"format": str(name), "version": int(version)} if (name, version) != (FORMAT, VERSION):
             raise _Damaged(f"{_MANIFEST} is {name} version {version}, not {FORMAT} {VERSION}")
@@ -178,9 +196,11 @@ def _verify(folder: Path) -> None:
     if f"{iteration:08d}" != folder.name:
         raise _Damaged(f"{_MANIFEST} belongs to iteration {iteration}")
     for name in (_STATE, _TENSORS):
-        _require_regular(folder / name)
+        path = _require_here(folder / name)
         try:
-            found = _fingerprint(folder / name)
+            found = _fingerprint(path)
+        except UserError as error:
+            raise _Damaged(str(error)) from None
         except OSError as error:
             raise _Damaged(f"{name} cannot be read: {error.strerror}") from None
         if files.get(name) != found:
@@ -188,33 +208,27 @@ def _verify(folder: Path) -> None:
 
 
 def _fingerprint(path: Path) -> dict[str, str | int]:
-    with path.open("rb") as file:
+    with open_regular(path) as file:
+        size, most = os.fstat(file.fileno()).st_size, machine_memory() // 2
+        if size > most:  # a file can be larger than all memory without using the disk
+            raise UserError(f"{path} has {as_text(size)}, too much for the memory of this machine")
         digest = hashlib.file_digest(file, "sha256")
         return {"bytes": file.tell(), "sha256": digest.hexdigest()}
 
 
-def _require_regular(path: Path) -> int:
-    """Return the size of `path`; _Damaged if it is missing or not a regular file."""
-    try:
-        status = path.lstat()
-    except OSError:
-        raise _Damaged(f"{path.name} is missing") from None
-    if not stat.S_ISREG(status.st_mode):
-        raise _Damaged(f"{path.name} is not a regular file")
-    return status.st_size
+def _require_here(path: Path) -> Path:
+    """Return `path`; _Damaged if it is missing or a link."""
+    if path.is_symlink():
+        raise _Damaged(f"{path.name} is a link")
+    if not path.exists():
+        raise _Damaged(f"{path.name} is missing")
+    return path
 
 
-def _read_json(path: Path, limit: int) -> Any:
-    size = _require_regular(path)
-    if size > limit:
-        raise _Damaged(f"{path.name} is too large: {size} bytes")
+def _json(path: Path, limit: int) -> Any:
     try:
-        return json.loads(path.read_bytes(), parse_constant=_refuse_constant)
+        return read_json(_require_here(path), limit)
+    except UserError as error:
+        raise _Damaged(str(error)) from None
     except OSError as error:
         raise _Damaged(f"{path.name} cannot be read: {error.strerror}") from None
-    except (ValueError, RecursionError):
-        raise _Damaged(f"{path.name} is not JSON") from None
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not JSON")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from emi.durable_file import open_own, require_in_place, write_durably
 from emi.errors import FAILED, UserError
+from emi.untrusted_file import open_regular, read_file
 
 COLUMNS = (
     *("iteration", "steps", "seconds", "steps_per_second"),
@@ -19,6 +20,8 @@ COLUMNS = (
 """Always present, in this order; the method's own scalars follow."""
 _COUNTS = frozenset({"iteration", "steps", "episodes"})
 _POSITION = ("iteration", "steps", "seconds")  # what a resumed run needs
+_FILE_BYTES = 256 * 1024 * 1024  # about 600,000 rows; parsed, they take ten times as much memory
+_LINE_BYTES = 1024 * 1024  # some hundred for a row
 
 Row = dict[str, float]
 
@@ -77,24 +80,25 @@ def keep_until(path: Path, iteration: int) -> Position:
             " restore the complete file or start a new run",
             FAILED,
         )
+    end = _position(path, kept[-1]) if kept else Position(0, 0, 0.0)
     _rewrite(path, columns, kept)
-    last = dict(zip(columns, kept[-1], strict=True)) if kept else {"steps": "0", "seconds": "0"}
-    return Position(iteration, int(last["steps"]), float(last["seconds"]))
+    return end
 
 
 def last_row(path: Path) -> Row | None:
     """Return the newest complete row without reading the others; None if there is none yet."""
     try:
-        with path.open("rb") as file:
-            header = file.readline()
+        with open_regular(path) as file:
+            header = file.readline(_LINE_BYTES)
             end = file.seek(0, os.SEEK_END)
             file.seek(max(len(header), end - 8192))
             lines = file.read().split(b"\n")
         names = header.decode().rstrip("\n").split(",")
         cells = lines[-2].decode().split(",")  # what follows the last line break is incomplete
-        return {name: float(cell) for name, cell in zip(names, cells, strict=True)}
+        row = {name: float(cell) for name, cell in zip(names, cells, strict=True)}
     except (OSError, ValueError, IndexError):
         return None
+    return row if all(0 <= row.get(name, math.nan) < math.inf for name in _POSITION) else None
 
 
 def _add_columns(path: Path, row: Row) -> list[str]:
@@ -114,28 +118,47 @@ def _add_columns(path: Path, row: Row) -> list[str]:
 def _rewrite(path: Path, columns: list[str], rows: list[list[str]]) -> None:
     """Replace the file durably, if it differs: a crash leaves the old file or the new one."""
     data = "".join(map(_line, [columns, *rows] if columns else [])).encode()
-    if not path.exists() or path.read_bytes() != data:
+    if not path.exists() or read_file(path, _FILE_BYTES) != data:
         write_durably(path, data)
 
 
 def _read(path: Path) -> tuple[list[str], list[list[str]]]:
     """Return columns and rows of the complete lines; the rows must count 1, 2, 3, …"""
-    lines = path.read_bytes().rpartition(b"\n")[0] if path.exists() else b""
+    content = read_file(path, _FILE_BYTES) if path.exists() else b""
+    lines = content.rpartition(b"\n")[0]
     if not lines:
         return [], []
     try:
+        if max(map(len, lines.split(b"\n"))) > _LINE_BYTES:
+            raise _changed_by_hand(path)
         columns, *rows = csv.reader(io.StringIO(lines.decode()))
     except (UnicodeDecodeError, csv.Error):
         columns, rows = [], []
     ordered = [name for name in COLUMNS if name in columns]
     sound = (
         tuple(columns[: len(_POSITION)]) == _POSITION
+        and len(set(columns)) == len(columns)
         and [name for name in columns if name in COLUMNS] == ordered
         and all(len(r) == len(columns) and r[0] == str(n) for n, r in enumerate(rows, 1))
     )
     if not sound:
-        raise UserError(f"{path} was changed by hand: restore the original", FAILED)
+        raise _changed_by_hand(path)
     return columns, rows
+
+
+def _position(path: Path, row: list[str]) -> Position:
+    """The end of the file by its last row, which must have sensible numbers."""
+    try:
+        iteration, steps, seconds = int(row[0]), int(row[1]), float(row[2])
+    except ValueError:
+        raise _changed_by_hand(path) from None
+    if not (0 <= steps < 2**63 and 0 <= seconds < math.inf):
+        raise _changed_by_hand(path)
+    return Position(iteration, steps, seconds)
+
+
+def _changed_by_hand(path: Path) -> UserError:
+    return UserError(f"{path} was changed by hand: restore the original", FAILED)
 
 
 def _cell(name: str, value: float) -> str:

@@ -5,7 +5,7 @@ import dataclasses
 import math
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +19,7 @@ from emi.runs.progress import Progress, tell
 from emi.runs.run_directory import RunDirectory
 from emi.runs.stop_signals import StopRequest, stop_signals
 from emi.runs.tensorboard_events import TensorBoardEvents
-from emi.training.config import TrainConfig
+from emi.training.config import TrainConfig, modules_of
 from emi.training.trainer import Trainer
 
 CHECKPOINT_SECONDS = 60.0
@@ -55,7 +55,7 @@ def run(
     Checkpoints are written before the first iteration, every `checkpoint_seconds`, at the end, and
     after a signal, once the current iteration is finished. `command` is stored in provenance.json.
     """
-    directory = RunDirectory(Path(out))
+    directory = RunDirectory(Path(out), modules_of(config.env, config.method))
     progress = progress or Progress()
     check = run_directory.require_same if resume else run_directory.require_free
     with ExitStack() as stack:
@@ -109,13 +109,15 @@ def restore_newest(trainer: Trainer, directory: RunDirectory, warn: Callable[[st
 
 
 @contextlib.contextmanager
-def restored(path: Path, num_envs: int | None = None) -> Iterator[Trainer]:
+def restored(
+    path: Path, num_envs: int | None = None, trusted: Collection[str] = ()
+) -> Iterator[Trainer]:
     """Build the trainer of the run in `path` on one CPU thread, with its newest checkpoint.
 
     Neither a video nor a diagnosis needs the device or the threads of the training.
     """
     directory = RunDirectory(path)
-    config = run_directory.read_config(directory.config)
+    config = run_directory.read_config(directory.config, trusted)
     num_envs = num_envs or config.num_envs
     trainer = Trainer(dataclasses.replace(config, device="cpu", threads=1, num_envs=num_envs))
     with contextlib.closing(trainer):

@@ -14,7 +14,7 @@ import fcntl
 import json
 import os
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,17 +26,20 @@ from emi.errors import UserError
 from emi.runs import checkpoint
 from emi.runs.provenance import describe_start
 from emi.training import config as configs
-from emi.training.config import TrainConfig, differences
+from emi.training.config import TrainConfig, differences, modules_of
 from emi.training.presets import changed_settings
+from emi.untrusted_file import read_json
 
 _LOCK = ".lock"
+_PROVENANCE_BYTES = 10_000_000  # some kilobytes for each start
 
 
 class RunDirectory:
-    """The paths of one run."""
+    """The paths of one run; `trusted` are the user's modules that it imports."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, trusted: Sequence[str] = ()) -> None:
         self.path = path
+        self.trusted = trusted
         self.config = path / "config.json"
         self.provenance = path / "provenance.json"
         self.metrics = path / "metrics.csv"
@@ -46,7 +49,8 @@ class RunDirectory:
 
     @property
     def resume_command(self) -> str:
-        return f"emi resume {shlex.quote(str(self.path))}"
+        trust = ["--trust", ",".join(self.trusted)] if self.trusted else []
+        return shlex.join(["emi", "resume", str(self.path), *trust])
 
 
 def default_path(config: TrainConfig) -> Path:
@@ -60,23 +64,35 @@ def file_name(name: str) -> str:
     return name.replace(":", "-").replace("/", "-")
 
 
-def read_config(file: Path) -> TrainConfig:
-    """Read what `config_bytes` wrote; UserError if there is none or it is not a config."""
+def read_config(file: Path, trusted: Collection[str] = ()) -> TrainConfig:
+    """Read what `config_bytes` wrote; UserError if there is none or it is not a config.
+
+    A module that the config names is imported only if it is in `trusted`.
+    """
     try:
-        return configs.from_dict(json.loads(file.read_bytes()))
+        return configs.from_dict(read_json(file, configs.CONFIG_BYTES), trusted)
     except FileNotFoundError:
         raise UserError(f"{file.parent} holds no run: there is no {file.name} in it") from None
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, UserError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise UserError(f"cannot read {file}: {reason}") from None
 
 
+def difference(file: Path, config: TrainConfig) -> str | None:
+    """The first setting in which the config in `file` differs from `config`; None if none does.
+
+    Imports no module that `config` does not name.
+    """
+    stored = read_config(file, modules_of(config.env, config.method))
+    return next(iter(differences(config, stored)), None)
+
+
 def require_same(directory: RunDirectory, config: TrainConfig) -> None:
     """Raise UserError unless `directory` holds a run of `config`."""
-    different = differences(config, read_config(directory.config))
+    different = difference(directory.config, config)
     if different:
         raise UserError(
-            f"{directory.path} holds another run ({different[0]} differs): choose another --out"
+            f"{directory.path} holds another run ({different} differs): choose another --out"
         )
 
 
@@ -124,9 +140,9 @@ def add_start(
     kept when the run is resumed, because a later version of emi may have another preset.
     """
     try:
-        record = json.loads(directory.provenance.read_bytes())
+        record = read_json(directory.provenance, _PROVENANCE_BYTES)
         starts = [*record["starts"]]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+    except (OSError, ValueError, KeyError, TypeError):
         # The first start, or an unreadable file: a lost record does not stop training.
         record, starts = {"changed": changed_settings(config)}, []
     starts.append(describe_start(command, iteration))

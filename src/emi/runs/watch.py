@@ -5,7 +5,7 @@ import io
 import itertools
 import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,11 +29,21 @@ class WatchedEpisode:
     steps: int
 
 
-def watch(run: Path, out: Path, *, seed: int = 0, deterministic: bool = False) -> WatchedEpisode:
-    """Record one episode of the newest policy of `run` in the file `out`, .mp4 or .gif."""
+def watch(
+    run: Path,
+    out: Path,
+    *,
+    seed: int = 0,
+    deterministic: bool = False,
+    trusted: Collection[str] = (),
+) -> WatchedEpisode:
+    """Record one episode of the newest policy of `run` in the file `out`, .mp4 or .gif.
+
+    `trusted` are the user's modules that the config of the run may import.
+    """
     if out.suffix not in FORMATS:
         raise UserError(f"a video is .mp4 or .gif, not {out.name!r}: choose another --out")
-    with restored(run, num_envs=1) as trainer:
+    with restored(run, num_envs=1, trusted=trusted) as trainer:
         policy, name = trainer.policy, trainer.config.env
     act = policy.mode if deterministic else policy.actor(np.random.default_rng(seed))
     with _rendering(name):

@@ -15,8 +15,8 @@ from typing import Any, Literal, get_args
 from emi.durable_file import create_durably
 from emi.errors import UserError
 from emi.runs import checkpoint
-from emi.runs.run_directory import RunDirectory, config_bytes, file_name, read_config
-from emi.training.config import TrainConfig, differences
+from emi.runs.run_directory import RunDirectory, config_bytes, difference, file_name
+from emi.training.config import TrainConfig, modules_of
 from emi.training.presets import command_words, resolve
 
 _MAX_SEEDS = 1_000
@@ -53,7 +53,10 @@ class Cell:
     @property
     def arguments(self) -> tuple[str, ...]:
         """The arguments of `emi` that start the run, or resume it if it has begun."""
-        return ("train", "--config", str(self.config_file), "--out", str(self.path), "--resume")
+        words = ("train", "--config", str(self.config_file), "--out", str(self.path), "--resume")
+        # The user has named these modules to the sweep.
+        modules = modules_of(self.config.env, self.config.method)
+        return (*words, "--trust", ",".join(modules)) if modules else words
 
     @property
     def command(self) -> str:
@@ -109,11 +112,11 @@ def compared(cell: Cell) -> Cell:
     directory = RunDirectory(cell.path)
     for file, holder in ((directory.config, cell.path), (cell.config_file, cell.config_file)):
         try:
-            different = differences(cell.config, read_config(file)) if file.exists() else []
+            different = difference(file, cell.config) if file.exists() else None
         except UserError as error:
             return replace(cell, state="conflict", problem=str(error))
         if different:
-            problem = f"{holder} holds another run ({different[0]} differs)"
+            problem = f"{holder} holds another run ({different} differs)"
             return replace(cell, state="conflict", problem=problem)
     done = checkpoint.latest_iteration(directory.checkpoints) or 0
     return replace(cell, state="skipped") if done >= cell.config.iterations else cell

@@ -24,7 +24,8 @@ from types import FrameType
 from typing import IO
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-PROGRAM = (sys.executable, "-m", "emi")
+# -P: a file in the current directory hides no module of emi or of a library.
+PROGRAM = (sys.executable, "-P", "-m", "emi")
 _POLL_SECONDS = 0.1
 _PR_SET_PDEATHSIG = 1
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+import reprlib
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Real
 from pathlib import Path
@@ -15,10 +17,18 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 from emi.agent.policy import PolicyConfig
 from emi.agent.trpo import TRPOConfig
 from emi.agent.value import ValueConfig
+from emi.envs.table import GYM_PREFIX
 from emi.errors import UserError, did_you_mean
 from emi.intrinsic.contract import find_method
 from emi.intrinsic.table import METHODS
-from emi.settings import FractionOrZero, NotNegativeFloat, NotNegativeInt, PositiveInt
+from emi.settings import FractionOrZero, NotNegativeFloat, PositiveInt, Seed, Threads
+from emi.untrusted_file import read_json
+
+REQUIRED = ("env", "method", "seed", "steps", "steps_per_iteration", "num_envs")
+CONFIG_BYTES = 1_000_000
+_MOST = 2**63 - 1  # the largest whole number that a setting can have
+_ENTRIES = 1_000  # the most entries of a list
+_NAME = 200  # the most letters of an environment or a method
 
 
 def usable_cores() -> int:
@@ -36,7 +46,7 @@ class TrainConfig:
     """environment, one of `emi envs`"""
     method: str
     """exploration method, one of `emi methods`, or `package.module:Class`"""
-    seed: NotNegativeInt = 0
+    seed: Seed = 0
     """decides everything random in the run"""
     steps: PositiveInt = 5_000_000
     """total environment steps"""
@@ -54,7 +64,7 @@ class TrainConfig:
     """λ of generalised advantage estimation"""
     bootstrap_timeouts: bool = False
     """value after a time-out: predicted if true, 0 as in the paper if false"""
-    threads: PositiveInt = field(default_factory=usable_cores)
+    threads: Threads = field(default_factory=usable_cores)
     """CPU threads, by default all usable cores; with the same number, a run repeats bit for bit"""
     device: Literal["cpu", "cuda"] = "cpu"
     """where the networks are"""
@@ -75,28 +85,53 @@ def to_dict(config: TrainConfig) -> dict[str, Any]:
     return dataclasses.asdict(config)
 
 
-def from_dict(values: Any) -> TrainConfig:
+def from_dict(values: Any, trusted: Collection[str] = ()) -> TrainConfig:
     """Build a config from the result of `to_dict`, also after JSON; every value is checked.
 
-    Missing keys get their defaults: that of a setting added later is the behaviour before it.
+    UserError if it names a module that is not in `trusted`. The keys in `REQUIRED` must be there:
+    a default would make it another run. Other missing keys get their defaults: that of a setting
+    added later is the behaviour before it.
     """
     if not isinstance(values, Mapping):
         raise UserError("a config must be a JSON object")
-    for key in ("env", "method"):
-        if not isinstance(values.get(key), str):
+    for key in REQUIRED:
+        if key not in values:
             raise UserError(f"a config must name its {key}")
-    env, method = values["env"], check_method(values["method"])
-    return change(TrainConfig(env, method, intrinsic=find_method(method).config), values)
+    for key in values:
+        if "." in key:
+            raise UserError(f"unknown setting {_shown(key)}")
+    env, method = values["env"], values["method"]
+    require_trusted(env, method, trusted)
+    found = find_method(check_method(method)).config
+    return change(TrainConfig(env, method, intrinsic=found), values)
+
+
+def modules_of(env: str, method: str) -> tuple[str, ...]:
+    """The user's modules that an environment and a method import by their names."""
+    named = env.removeprefix(GYM_PREFIX).rpartition(":")[0] if env.startswith(GYM_PREFIX) else ""
+    own, colon, _ = method.partition(":")
+    return tuple(dict.fromkeys(module for module in (named, own if colon else "") if module))
+
+
+def require_trusted(env: Any, method: Any, trusted: Collection[str], source: str = "it") -> None:
+    """Raise UserError if a stored environment or method imports a module that is not `trusted`.
+
+    Importing a module runs it, and a config can come from anyone.
+    """
+    for module in modules_of(_checked_name(env, "env"), _checked_name(method, "method")):
+        if module not in trusted:
+            raise UserError(
+                f"{source} names the module {module}, which emi would import and run: "
+                f"if you trust that module, add --trust {module}"
+            )
 
 
 def read_settings(path: Path) -> dict[str, Any]:
     """The settings in a JSON file: a whole config, or a part of one."""
     try:
-        settings = json.loads(path.read_bytes())
+        settings = read_json(path, CONFIG_BYTES)
     except FileNotFoundError:
         raise UserError(f"there is no file {path}") from None
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{path} is not JSON: {error}") from None
     if not isinstance(settings, dict):
         raise UserError(f"{path} must hold a JSON object of settings")
     return settings
@@ -119,9 +154,11 @@ def change(config: TrainConfig, settings: Mapping[str, Any]) -> TrainConfig:
     preset is another one.
     """
     for key in ("env", "method"):
-        own = getattr(config, key)
+        own = _checked_name(getattr(config, key), key)
         if settings.get(key, own) != own:
-            raise UserError(f"these settings are for the {key} {settings[key]!r}, not {own!r}")
+            raise UserError(
+                f"these settings are for the {key} {_shown(settings[key])}, not {own!r}"
+            )
     if config.intrinsic is None and settings.get("intrinsic") is not None:
         raise UserError(f"{config.method} has no settings of its own")
     config = _changed(config, settings)
@@ -143,12 +180,14 @@ def _changed(group: Any, settings: Mapping[str, Any], prefix: str = "") -> Any:
         old = values.get(name)
         if name not in values or (inner and not dataclasses.is_dataclass(old)):
             known = [f"{prefix}{name}" for name in flatten(group)]
-            hint = did_you_mean(f"{prefix}{key}", known, ": see the keys with --print-config")
-            raise UserError(f"unknown setting {prefix + key!r}{hint}")
+            hint = did_you_mean(
+                f"{prefix}{key}"[:_NAME], known, ": see the keys with --print-config"
+            )
+            raise UserError(f"unknown setting {_shown(prefix + key)}{hint}")
         if dataclasses.is_dataclass(old) and (inner or isinstance(value, Mapping)):
             nested[name] |= {inner: value} if inner else value
         elif dataclasses.is_dataclass(old) and type(value) is not type(old):
-            raise UserError(f"{prefix}{name} must be a {type(old).__name__}, got {value!r}")
+            raise UserError(f"{prefix}{name} must be a {type(old).__name__}, got {_shown(value)}")
         else:
             values[name] = value
     for name, value in values.items():
@@ -180,6 +219,8 @@ _RANGES: dict[str, Callable[[Any], bool]] = {
     "zero or more": lambda value: 0 <= value < float("inf"),
     "in (0, 1]": lambda value: 0 < value <= 1,
     "in [0, 1]": lambda value: 0 <= value <= 1,
+    "below 2^128": lambda value: value < 2**128,
+    "in [1, 1024]": lambda value: 1 <= value <= 1024,
 }
 _TYPES = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
 
@@ -195,22 +236,48 @@ def _checked(value: Any, hint: Any, key: str) -> Any:
         return None
     if get_origin(kind) is tuple:
         if not isinstance(value, list | tuple):
-            raise UserError(f"{key} must be a list, got {value!r}")
+            raise UserError(f"{key} must be a list, got {_shown(value)}")
+        if len(value) > _ENTRIES:
+            raise UserError(f"{key} must have at most {_ENTRIES} entries, got {len(value)}")
         first, *others = get_args(kind)
         return tuple(_checked(part, first if others == [...] else Any, key) for part in value)
     if get_origin(kind) is Literal and value not in get_args(kind):
         choices = ", ".join(map(str, get_args(kind)))
-        raise UserError(f"{key} must be one of {choices}, got {value!r}")
+        raise UserError(f"{key} must be one of {choices}, got {_shown(value)}")
     if kind is float and number:
-        value = float(value)
+        try:
+            value = float(value)
+        except OverflowError:
+            raise UserError(f"{key} is too large: {_shown(value)}") from None
     elif kind is int and number and value == value // 1:
         value = int(value)
     elif kind in _TYPES and not (kind in (bool, str) and isinstance(value, kind)):
-        raise UserError(f"{key} must be {_TYPES[kind]}, got {value!r}")
+        raise UserError(f"{key} must be {_TYPES[kind]}, got {_shown(value)}")
     for name in ranges:
         if not _RANGES[name](value):
-            raise UserError(f"{key} must be {name}, got {value}")
+            raise UserError(f"{key} must be {name}, got {_shown(value)}")
+    if kind is int and abs(value) > _MOST and "below 2^128" not in ranges:
+        raise UserError(f"{key} is too large: {_shown(value)}")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise UserError(f"{key} must be finite, got {value}")  # JSON has no other numbers
     return value
+
+
+def _checked_name(value: Any, key: str) -> str:
+    """The name of an environment or method; UserError if it is not a line of text."""
+    if not isinstance(value, str):
+        raise UserError(f"a config must name its {key}")
+    if not value.isprintable() or not 0 < len(value) <= _NAME:
+        raise UserError(f"{key} must be a name of at most {_NAME} letters, got {_shown(value)}")
+    return value
+
+
+def _shown(value: Any) -> str:
+    """A value for a sentence, cut to its beginning."""
+    if isinstance(value, int) and abs(value) > _MOST:
+        return f"a number of {value.bit_length()} bits"  # Python refuses to write very long ones
+    text = reprlib.repr(value) if isinstance(value, list | tuple | dict) else repr(value)
+    return text if len(text) <= _NAME else f"{text[:_NAME]}…"
 
 
 def _unwrapped(hint: Any) -> tuple[Any, list[str]]:

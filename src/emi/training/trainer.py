@@ -6,6 +6,8 @@ here: `emi.runs.run` logs the reports and writes checkpoints.
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -25,9 +27,13 @@ from emi.envs import make_vec
 from emi.errors import NotFiniteError, UserError, check_finite
 from emi.intrinsic.contract import Factory, Finish, find_method, method_of
 from emi.spaces import is_image
+from emi.stored_state import check_module, expect_int, expect_keys, expect_numpy_generator
 from emi.training.config import TrainConfig, change
+from emi.training.memory import require_memory
 from emi.training.overlap import Collector, LearningThread
 from emi.training.presets import resolve
+
+FEW = 100  # environments that fit into any memory: the spaces of more are read from one first
 
 
 @dataclass(frozen=True)
@@ -69,9 +75,13 @@ class Trainer:
         policy, value = (torch.Generator().manual_seed(seed) for seed in seeds)
         action_rng, self._value_rng = (np.random.default_rng(s) for s in streams[4:])
 
+        if config.num_envs > FEW:
+            with contextlib.closing(make_vec(config.env)) as one:
+                require_memory(config, one.single_observation_space, one.single_action_space)
         self.envs = make_vec(config.env, config.num_envs, threads=config.threads)
         obs_space = self.envs.single_observation_space
         action_space = self.envs.single_action_space
+        require_memory(config, obs_space, action_space)
         self.policy = make_policy(obs_space, action_space, config.policy, policy)
         self.policy.to(config.device)
         self.value = make_value(obs_space, config.value, value, config.device)
@@ -216,12 +226,33 @@ class Trainer:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` returned."""
+        """Restore what `state_dict` returned; if it does not fit, UserError says where.
+
+        A state that does not fit changes nothing.
+        """
+        own = self.state_dict()
+        expect_keys(state, own, "state")
+        expect_int(state["iteration"], 0, self.total_iterations, "iteration")
+        done = state["iteration"]
+        # An iteration takes at least `steps_per_iteration` steps, and less than `num_envs` more.
+        expect_int(state["steps"], done, 2 * self.config.steps_per_iteration * done, "steps")
+        for name in ("action_rng", "value_rng"):
+            expect_numpy_generator(state[name], own[name], name)
+        for name, module in self._modules().items():
+            check_module(module, state[name], name, finite=True)
+        before = copy.deepcopy(own)
+        try:
+            self._load(state)
+        except Exception as error:  # whatever a user's method raises
+            self._load(before)
+            raise UserError(f"{type(error).__name__}: {error}") from error
+
+    def _load(self, state: dict[str, Any]) -> None:
+        for name, module in self._modules().items():
+            module.load_state_dict(state[name])
         self.iteration, self.steps = state["iteration"], state["steps"]
         self.collector.rng_state = state["action_rng"]
         self._value_rng.bit_generator.state = state["value_rng"]
-        for name, module in self._modules().items():
-            module.load_state_dict(state[name])
 
     def close(self) -> None:
         self._learning.close()
