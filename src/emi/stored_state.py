@@ -47,6 +47,12 @@ def check_module(module: nn.Module, state: Any, place: str, *, finite: bool = Fa
         return name if name in parts else ""
 
     expected = {key: value for key, value in own.items() if owner(key) in ours}
+    for name in ours:
+        absent: dict[str, Tensor] = getattr(parts[name], "absent_state", dict)()
+        for key, value in absent.items():  # which it may hold or not
+            place_of = f"{name}.{key}".lstrip(".")
+            expected.pop(place_of, None)
+            expected |= {place_of: value} if place_of in state else {}
     expect_keys({k: v for k, v in state.items() if owner(k) in ours}, expected, place)
     for key, value in expected.items():
         where, found = f"{place}.{key}".removesuffix(f".{EXTRA}"), state[key]

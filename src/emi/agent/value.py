@@ -25,7 +25,7 @@ from emi.errors import UserError
 from emi.nets import Activation, linear, load_optimizer, trunk
 from emi.settings import NotNegativeFloat, PositiveFloat, PositiveInt
 from emi.spaces import is_image
-from emi.stored_state import EXTRA, expect_adam
+from emi.stored_state import EXTRA, expect, expect_adam, expect_keys
 
 
 @dataclass(frozen=True)
@@ -116,12 +116,21 @@ class LinearFeatureValue(nn.Module):
                 self.after, self.after_range = solution, torch.stack([y.min(), y.max()])
         return {"value/loss": (x @ self.coefficients - y).square().mean().item()}
 
+    def absent_state(self) -> dict[str, Tensor]:
+        """The buffers that are None until an episode is cut, as they are then."""
+        zeros = self.coefficients.new_zeros
+        return {"after": zeros(len(self.coefficients) - 3), "after_range": zeros(2)}
+
+    def check_stored(self, state: Mapping[str, Any], place: str) -> None:
+        if "after" in state or "after_range" in state:
+            expect_keys(state, ("coefficients", *self.absent_state()), place)
+            low, high = state["after_range"].tolist()
+            expect(low <= high, low, f"{place}.after_range", f"a range below {high}")
+
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
         # PyTorch would not load a buffer that is None.
-        self.after = self.after_range = None
-        if f"{prefix}after" in state_dict:
-            self.after = self.coefficients.new_zeros(len(self.coefficients) - 3)
-            self.after_range = self.coefficients.new_zeros(2)
+        for name, zeros in self.absent_state().items():
+            setattr(self, name, zeros if f"{prefix}after" in state_dict else None)
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
 
