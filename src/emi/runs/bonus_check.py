@@ -9,6 +9,7 @@ import numpy as np
 from emi.batch import Array
 from emi.errors import UserError
 from emi.intrinsic.diagnosis import Diagnosis, diagnose
+from emi.runs.progress import working
 from emi.runs.run import restored
 from emi.training.trainer import Trainer
 
@@ -17,7 +18,7 @@ SAMPLE = 2_000  # approximate number of transitions that the bonus is diagnosed 
 
 def check_bonus(run: Path) -> int:
     """Diagnose the method in the newest checkpoint of `run`; return 1 if a check fails."""
-    with restored(run) as trainer:
+    with working(f"checking the bonus of {run}"), restored(run) as trainer:
         found = diagnose_next_batch(trainer)
     print(found)
     return 0 if found.good else 1

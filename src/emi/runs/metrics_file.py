@@ -96,6 +96,15 @@ def last_row(path: Path) -> Row | None:
         return None
 
 
+def read_rows(path: Path) -> list[Row]:
+    """Return all complete rows."""
+    columns, rows = _read(path)
+    try:
+        return [dict(zip(columns, map(float, row), strict=True)) for row in rows]
+    except ValueError:
+        raise _changed_by_hand(path) from None
+
+
 def _add_columns(path: Path, row: Row) -> list[str]:
     """Add the columns of `row` that the file lacks, NaN in all earlier rows; return all columns."""
     missing = [name for name in COLUMNS if name not in row]
@@ -133,8 +142,12 @@ def _read(path: Path) -> tuple[list[str], list[list[str]]]:
         and all(len(r) == len(columns) and r[0] == str(n) for n, r in enumerate(rows, 1))
     )
     if not sound:
-        raise UserError(f"{path} was changed by hand: restore the original", FAILED)
+        raise _changed_by_hand(path)
     return columns, rows
+
+
+def _changed_by_hand(path: Path) -> UserError:
+    return UserError(f"{path} was changed by hand: restore the original", FAILED)
 
 
 def _cell(name: str, value: float) -> str:

@@ -7,10 +7,11 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TextIO
 
+from emi.program import ESCAPE
 from emi.runs.metrics_file import Row
 
 if TYPE_CHECKING:
@@ -196,14 +197,51 @@ class LiveProgress(Progress):
         return Group(first, second)
 
 
+@contextlib.contextmanager
+def working(
+    what: str, stream: TextIO | None = None, every_seconds: float = PLAIN_SECONDS
+) -> Iterator[Callable[[str], None]]:
+    """Show on stderr that `what` is being done, until the end of the block.
+
+    It gives a function that shows how far it is: in a line that vanishes at the end on a terminal,
+    in a plain line every `every_seconds` anywhere else.
+    """
+    stream = stream or sys.stderr
+    if live_possible(stream):
+        from rich.console import Console
+        from rich.markup import escape
+        from rich.progress import Progress as Bar
+        from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
+
+        columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+        console = Console(file=stream)
+        # rich writes what is printed meanwhile above the line, but must not take it from a pipe.
+        redirect = sys.stdout.isatty()
+        with Bar(*columns, console=console, transient=True, redirect_stdout=redirect) as bar:
+            task = bar.add_task(escape(what))
+            yield lambda far: bar.update(task, description=escape(f"{what}: {far}"))
+        return
+    lines = Lines(stream)
+    lines.write(what)
+    written = time.monotonic()
+
+    def show(far: str) -> None:
+        nonlocal written
+        if time.monotonic() - written >= every_seconds:
+            lines.write(f"{what}: {far}")
+            written = time.monotonic()
+
+    yield show
+
+
 def choose_progress() -> Progress:
     """Return the live display on a terminal if rich is installed, otherwise plain lines."""
     return LiveProgress() if live_possible() else PlainProgress(sys.stdout)
 
 
-def live_possible() -> bool:
-    """Return whether stdout is a terminal and rich is installed."""
-    terminal = sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+def live_possible(stream: TextIO | None = None) -> bool:
+    """Return whether `stream` (default: stdout) is a terminal and rich is installed."""
+    terminal = (stream or sys.stdout).isatty() and os.environ.get("TERM") != "dumb"
     return terminal and importlib.util.find_spec("rich") is not None
 
 
@@ -215,4 +253,4 @@ def show_cursor() -> None:
 def tell(sentence: str) -> None:
     """Write a sentence to stderr in one system call; safe inside a signal handler."""
     with contextlib.suppress(OSError):
-        os.write(2, f"emi: {sentence}\n".encode())
+        os.write(2, f"emi: {sentence}\n".encode(errors=ESCAPE))

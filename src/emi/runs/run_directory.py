@@ -13,7 +13,6 @@ import contextlib
 import fcntl
 import json
 import os
-import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from typing import Any
 from safetensors.torch import save
 from torch import Tensor
 
+from emi import program
 from emi.durable_file import write_durably
 from emi.errors import UserError
 from emi.runs import checkpoint
@@ -46,7 +46,7 @@ class RunDirectory:
 
     @property
     def resume_command(self) -> str:
-        return f"emi resume {shlex.quote(str(self.path))}"
+        return program.command("resume", str(self.path))
 
 
 def default_path(config: TrainConfig) -> Path:

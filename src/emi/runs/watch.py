@@ -14,6 +14,7 @@ import numpy as np
 
 from emi.envs import make_single
 from emi.errors import FAILED, UserError
+from emi.program import install
 from emi.runs.run import restored
 
 FORMATS = (".mp4", ".gif")
@@ -27,8 +28,18 @@ class WatchedEpisode:
     steps: int
 
 
-def watch(run: Path, out: Path, *, seed: int = 0, deterministic: bool = False) -> WatchedEpisode:
-    """Record one episode of the newest policy of `run` in the file `out`, .mp4 or .gif."""
+def watch(
+    run: Path,
+    out: Path,
+    *,
+    seed: int = 0,
+    deterministic: bool = False,
+    show: Callable[[str], None] = lambda far: None,
+) -> WatchedEpisode:
+    """Record one episode of the newest policy of `run` in the file `out`, .mp4 or .gif.
+
+    `show` is called after every step with how far the episode is.
+    """
     if out.suffix not in FORMATS:
         raise UserError(f"a video is .mp4 or .gif, not {out.name!r}: choose another --out")
     with restored(run, num_envs=1) as trainer:
@@ -46,6 +57,7 @@ def watch(run: Path, out: Path, *, seed: int = 0, deterministic: bool = False) -
                 obs, reward, terminated, truncated, _ = env.step(action)
                 total, steps, ended = total + float(reward), steps + 1, terminated or truncated
                 add(_frame(env, name))
+                show(f"{steps:,} steps, return {total:g}")
     return WatchedEpisode(total, steps)
 
 
@@ -54,8 +66,10 @@ def _rendering(name: str) -> Iterator[None]:
     """Turn a renderer's complaint into one sentence."""
     try:
         yield
-    except (gymnasium.error.Error, ImportError, RuntimeError) as error:
-        raise UserError(f"{name} cannot be rendered: {error}", FAILED) from None
+    except UserError:
+        raise
+    except Exception as error:  # each renderer has its own
+        raise UserError(f"{name} cannot be rendered: {error}", FAILED) from error
 
 
 def _frame(env: gymnasium.Env, name: str) -> np.ndarray:
@@ -72,7 +86,7 @@ def _video(path: Path, fps: float) -> Iterator[Callable[[np.ndarray], None]]:
     try:
         import imageio.v2 as imageio
     except ImportError:
-        raise UserError("videos need imageio: pip install 'emi-rl[train]'", FAILED) from None
+        raise UserError(f"videos need imageio: {install('train')}", FAILED) from None
     # H.264 needs even sides; the library's default, multiples of 16, would rescale.
     options: dict[str, Any] = {"fps": fps, "macro_block_size": 2}
     every = 1

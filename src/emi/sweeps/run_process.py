@@ -24,7 +24,7 @@ from types import FrameType
 from typing import IO
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-PROGRAM = (sys.executable, "-m", "emi")
+PROGRAM = (sys.executable, "-P", "-m", "emi")  # -P: as the script, without the current directory
 _POLL_SECONDS = 0.1
 _PR_SET_PDEATHSIG = 1
 
