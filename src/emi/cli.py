@@ -464,7 +464,10 @@ def _sweep(args: argparse.Namespace) -> int:
         return dry_run(cells)
     if args.slurm is not None:
         return write_job_array(cells, args.slurm, jobs=args.jobs)
-    return sweep(cells, jobs=args.jobs, engine=args.engine, address=args.address)
+    code = sweep(cells, jobs=args.jobs, engine=args.engine, address=args.address)
+    if code == 0:
+        print(f"report: {command('report', str(args.out))}")
+    return code
 
 
 def _report(args: argparse.Namespace) -> int:

@@ -38,5 +38,5 @@ def _returns(rows: list[Row]) -> str:
         return "none, because no episode has ended"
     last = list(ended.values())[-LAST_ITERATIONS:]
     best = max(ended, key=lambda iteration: ended[iteration])
-    where = f"mean of the last {len(last)} iterations" if len(last) > 1 else "in one iteration"
+    where = f"last {len(last)} iterations" if len(last) > 1 else "one iteration"
     return f"{sum(last) / len(last):.4g} ({where}), best {ended[best]:.4g} (iteration {best:,})"

@@ -7,7 +7,7 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TextIO
 
@@ -90,6 +90,17 @@ def clock(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def in_lines(facts: Sequence[str], width: int) -> list[str]:
+    """Put facts into lines of at most `width`; a fact is never divided."""
+    lines: list[str] = []
+    for fact in facts:
+        if lines and len(lines[-1]) + 2 + len(fact) <= width:
+            lines[-1] += f"  {fact}"
+        else:
+            lines.append(fact)
+    return lines
 
 
 class Lines:
@@ -188,10 +199,12 @@ class LiveProgress(Progress):
         from rich.text import Text
 
         now, pace = time.monotonic(), self._pace
+        elapsed, width = clock(now - pace.began), self._live.console.width if self._live else 80
         first = Table.grid(padding=(0, 2))
-        bar = ProgressBar(total=pace.iterations, completed=pace.iteration, width=30)
-        first.add_row(Text(pace.title, style="bold"), bar, clock(now - pace.began))
-        second = Text("  ".join(pace.facts(now)))
+        room = max(5, min(30, width - len(pace.title) - len(elapsed) - 4))
+        bar = ProgressBar(total=pace.iterations, completed=pace.iteration, width=room)
+        first.add_row(Text(pace.title, style="bold"), bar, elapsed)
+        second = Text("\n".join(in_lines(pace.facts(now), width)))
         if self._stopping:
             second.append("\nstopping after this iteration; Ctrl-C again to stop at once", "yellow")
         return Group(first, second)

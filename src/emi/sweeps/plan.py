@@ -151,4 +151,5 @@ def claimed(cell: Cell) -> Cell:
 def counts(cells: Sequence[Cell]) -> str:
     """Return a summary like `8 runs: 2 running, 6 waiting`."""
     count = Counter(cell.state for cell in cells)
-    return f"{len(cells)} runs: " + ", ".join(f"{count[s]} {s}" for s in STATES if count[s])
+    whole = "1 run" if len(cells) == 1 else f"{len(cells)} runs"
+    return f"{whole}: " + ", ".join(f"{count[s]} {s}" for s in STATES if count[s])
