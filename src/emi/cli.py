@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from emi import __version__
 from emi.errors import BAD_INPUT, FAILED, UserError, did_you_mean
-from emi.program import ESCAPE, command, install
+from emi.program import command, install
 from emi.settings import whole_number
 from emi.start import interruptible
 
@@ -41,8 +41,16 @@ def _whole(text: str) -> int:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
+def _path(text: str) -> Path:
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # safetensors could write a run there, but not read it
+        raise argparse.ArgumentTypeError(f"{text!r} is not UTF-8: choose another name") from None
+    return Path(text)
+
+
 # By what stands for the value in the help; everything else is text.
-_TYPES: dict[str, Callable[[str], Any]] = {"N": _whole, "X": float, "DIR": Path, "FILE": Path}
+_TYPES: dict[str, Callable[[str], Any]] = {"N": _whole, "X": float, "DIR": _path, "FILE": _path}
 
 
 class _Format(argparse.HelpFormatter):
@@ -111,7 +119,7 @@ def _prepare_streams() -> None:
         if stream is None:  # closed by who started the process
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - open until the end
         elif isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors=ESCAPE)
+            stream.reconfigure(errors="replace")  # a terminal without ✓ shows ? instead
 
 
 def _discard_output() -> None:

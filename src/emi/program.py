@@ -1,6 +1,5 @@
 """What messages say about the program: its name as the user types it, how to install an extra."""
 
-import codecs
 import json
 import os
 import shlex
@@ -56,18 +55,3 @@ def _on_path(program: str) -> str:
     name = os.path.basename(program)
     found = shutil.which(name)
     return name if found is not None and os.path.abspath(found) == program else program
-
-
-def _escape(error: UnicodeError) -> tuple[str | bytes, int]:
-    """Encode a file name that is no text as its bytes, any other character as `?`.
-
-    So a path is printed as it is, and a terminal without ✓ shows ?.
-    """
-    assert isinstance(error, UnicodeEncodeError)
-    character = ord(error.object[error.start])
-    undecoded = 0xDC80 <= character <= 0xDCFF  # by `os.fsdecode`
-    return bytes([character - 0xDC00]) if undecoded else "?", error.start + 1
-
-
-ESCAPE = "emi"  # the name of this error handler for encoding
-codecs.register_error(ESCAPE, _escape)

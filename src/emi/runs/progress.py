@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TextIO
 
-from emi.program import ESCAPE
 from emi.runs.metrics_file import Row
 
 if TYPE_CHECKING:
@@ -266,4 +265,4 @@ def show_cursor() -> None:
 def tell(sentence: str) -> None:
     """Write a sentence to stderr in one system call; safe inside a signal handler."""
     with contextlib.suppress(OSError):
-        os.write(2, f"emi: {sentence}\n".encode(errors=ESCAPE))
+        os.write(2, f"emi: {sentence}\n".encode(errors="replace"))

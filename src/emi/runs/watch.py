@@ -96,9 +96,11 @@ def _video(path: Path, fps: float) -> Iterator[Callable[[np.ndarray], None]]:
     temporary = path.with_name(f".{path.stem}.writing{path.suffix}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.touch()
         writer: Any = imageio.get_writer(temporary, **options)
     except (OSError, ImportError, ValueError) as error:
-        raise UserError(f"cannot write {path}: {error}", FAILED) from None
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise UserError(f"cannot write {path}: {reason or error}", FAILED) from None
     number = itertools.count()
 
     def add(frame: np.ndarray) -> None:
