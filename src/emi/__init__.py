@@ -4,6 +4,11 @@ The public names are listed once, in `__init__.pyi`, where type checkers read th
 when it is first used: PyTorch takes seconds to import, and `emi --help` must not wait for it.
 """
 
+from emi import start
+
+if start.is_program():
+    start.begin()  # before the other imports, which take time
+
 import ast
 from importlib import import_module
 from pathlib import Path

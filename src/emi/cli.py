@@ -10,6 +10,7 @@ import contextlib
 import errno
 import io
 import os
+import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -17,31 +18,53 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from emi import __version__
 from emi.errors import BAD_INPUT, FAILED, UserError, did_you_mean
+from emi.program import command, install
+from emi.settings import whole_number
+from emi.start import interruptible
 
 if TYPE_CHECKING:
     from emi.training.config import TrainConfig
 
 # What the user can fix about a path or a disk. A missing file is not among them: commands check
 # the paths they are given, and a missing file of ours is a bug.
-_PATH_ERRORS = (errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EISDIR, errno.EEXIST)
+_PATH_ERRORS = (
+    *(errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EISDIR, errno.EEXIST),
+    *(errno.ENAMETOOLONG, errno.ELOOP),
+)
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 
 
 def _whole(text: str) -> int:
-    """A whole number as people write it: 5000000, 5_000_000, 5e6."""
-    for read in (int, float):
-        with contextlib.suppress(ValueError, OverflowError):
-            if read(text) == int(read(text)):
-                return int(read(text))
-    raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
+    try:
+        return whole_number(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _path(text: str) -> Path:
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # safetensors could write a run there, but not read it
+        raise argparse.ArgumentTypeError(f"{text!r} is not UTF-8: choose another name") from None
+    return Path(text)
 
 
 # By what stands for the value in the help; everything else is text.
-_TYPES: dict[str, Callable[[str], Any]] = {"N": _whole, "X": float, "DIR": Path, "FILE": Path}
+_TYPES: dict[str, Callable[[str], Any]] = {"N": _whole, "X": float, "DIR": _path, "FILE": _path}
+
+
+class _Format(argparse.HelpFormatter):
+    """Wraps text, except for examples, which have a line each."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return text if "\n" in text else super()._fill_text(text, width, indent)
 
 
 class _Parser(argparse.ArgumentParser):
     """An argument parser that reports an error in one sentence."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(allow_abbrev=False, formatter_class=_Format, **settings)
 
     def error(self, message: str) -> NoReturn:
         raise UserError(f"{message}: see '{self.prog} --help'")
@@ -56,31 +79,52 @@ class _Parser(argparse.ArgumentParser):
     def flag(self, name: str, help: str) -> None:
         self.add_argument(name, action="store_true", help=help)
 
+    def examples(self, *commands: str) -> None:
+        """Show commands at the end of the help."""
+        lines = (f"  {command(*shlex.split(example))}" for example in commands)
+        self.epilog = "\n".join(["examples:", *lines])
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal without ✓ shows ? instead
+    _prepare_streams()
     if "" not in sys.path:
         # Modules of the user in the current directory; last, so that they hide no installed one.
         sys.path.append("")
     code = 0
     try:
+        interruptible()
         code = _run(words)
         sys.stdout.flush()
         return code
-    except BrokenPipeError:
-        # The reader has closed the pipe (`emi envs | head`); Python would report it again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # the reader has closed the pipe (`emi envs | head`)
+        _discard_output()
         return code
     except KeyboardInterrupt:
         return 130
     except Exception as error:
         if os.environ.get("EMI_TRACEBACK"):
             raise
+        try:
+            sys.stdout.flush()
+        except OSError:
+            _discard_output()
         return _complain(*_explain(error))
+
+
+def _prepare_streams() -> None:
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:  # closed by who started the process
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - open until the end
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without ✓ shows ? instead
+
+
+def _discard_output() -> None:
+    """Write no more to stdout; otherwise Python would report the same error again at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _explain(error: Exception) -> tuple[str, int]:
@@ -100,155 +144,269 @@ def _explain(error: Exception) -> tuple[str, int]:
 
 
 def _complain(sentence: str, code: int) -> int:
-    print(f"emi: {' '.join(sentence.split())}", file=sys.stderr)
+    with contextlib.suppress(OSError):
+        print(f"emi: {' '.join(sentence.split())}", file=sys.stderr)
     return code
 
 
 def _run(words: list[str]) -> int:
     parser, commands = _parsers()
+    help = f": see '{command('--help')}'"
     if not words:
         parser.print_help()
         return 0
     if not words[0].startswith("-") and words[0] not in commands:
-        hint = did_you_mean(words[0], commands, ": see 'emi --help'")
+        hint = did_you_mean(words[0], commands, help)
         raise UserError(f"unknown command {words[0]!r}{hint}")
     try:
-        args, unknown = parser.parse_known_args(words)
+        args, unknown = parser.parse_known_args(_one_setting_each(words))
     except SystemExit as done:  # --help or --version, which has been printed
         return int(done.code or 0)
     if unknown:
         option = next((word for word in unknown if word.startswith("-")), None)
         if option is None:
-            raise UserError(f"unexpected argument {unknown[0]!r}: see 'emi {words[0]} --help'")
+            own_help = command(words[0], "--help")
+            raise UserError(f"unexpected argument {unknown[0]!r}: see '{own_help}'")
         actions = (commands[args.command] if args.command else parser)._actions
         known = [flag for action in actions for flag in action.option_strings]
-        hint = did_you_mean(option.partition("=")[0], known, ": see 'emi --help'")
+        hint = did_you_mean(option.partition("=")[0], known, help)
         raise UserError(f"unknown option {option!r}{hint}")
     if args.command is None:
-        raise UserError("name a command: see 'emi --help'")
+        raise UserError(f"name a command{help}")
     args.typed = ["emi", *words]
     handler: Callable[[argparse.Namespace], int] = args.handler
     return handler(args)
 
 
+def _one_setting_each(words: Sequence[str]) -> list[str]:
+    """Change `--set a=1 b=2 ENV` to `--set a=1 --set b=2 ENV`: a further setting has a `=`."""
+    split: list[str] = []
+    settings = False
+    for word in words:
+        further = settings and "=" in word and not word.startswith("-")
+        if further and split[-1] != "--set":
+            split.append("--set")
+        split.append(word)
+        settings = word == "--set" or further
+    return split
+
+
 def _parsers() -> tuple[_Parser, Mapping[str, _Parser]]:
     """Return the parser of `emi` and those of its commands."""
     parser = _Parser(
-        prog="emi",
-        description="Exploration with mutual information: train agents and compare methods.",
-        allow_abbrev=False,
+        prog=command(),
+        description="Exploration with mutual information: train agents with intrinsic rewards, "
+        "watch them, compare methods, and reproduce the paper.",
     )
-    parser.add_argument("--version", action="version", version=f"emi {__version__}")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    parser.add_argument(
+        "--version", action="version", version=f"emi {__version__}", help="print the version"
+    )
+    parser.epilog = f"'{command('COMMAND', '--help')}' describes a command and its options."
+    commands = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND")
 
-    def command(name: str, help: str, handler: Callable[[argparse.Namespace], int]) -> _Parser:
-        made = commands.add_parser(name, help=help, description=help, allow_abbrev=False)
+    def add(
+        name: str, help: str, handler: Callable[[argparse.Namespace], int], about: str
+    ) -> _Parser:
+        made = commands.add_parser(name, help=help, description=about)
         made.set_defaults(handler=handler)
         return made
 
-    train = command("train", "train an agent; the paper's settings are the defaults", _train)
-    train.value(
-        "env", "ENV", "one of 'emi envs', or your own as gym:package.module:MyEnv-v0", nargs="?"
+    train = add(
+        "train",
+        "train an agent; the paper's settings are the defaults",
+        _train,
+        "Train an agent with TRPO and the bonus of an exploration method. The paper's settings are "
+        "the defaults. Ctrl-C writes a checkpoint and stops; the run can be resumed.",
     )
-    own = "one of 'emi methods', or your own as package.module:Class (default: emi)"
-    train.value("--method", "NAME", own)
-    given = "settings in JSON, all or some, as --print-config prints them; options override them"
-    train.value("--config", "FILE", given)
-    train.value("--seed", "N", "default: 0")
-    train.value("--out", "DIR", "default: runs/ENV-METHOD-seedN")
-    train.value("--threads", "N", "default: all cores")
-    train.value("--device", "DEVICE", "cpu or cuda (default: cpu)")
+    train.value(
+        "env",
+        "ENV",
+        f"one of '{command('envs')}' in any case, or your own as gym:package.module:MyEnv-v0",
+        nargs="?",
+    )
+    train.value(
+        "--method",
+        "NAME",
+        f"one of '{command('methods')}' in any case, or your own as package.module:Class "
+        "(default: emi)",
+    )
+    train.value(
+        "--config",
+        "FILE",
+        "settings in JSON, all or some, as --print-config prints them; options override them "
+        "(default: none)",
+    )
+    train.value("--seed", "N", "decides everything random in the run (default: 0)")
+    train.value("--out", "DIR", "directory of the run (default: runs/ENV-METHOD-seedN)")
+    train.value("--threads", "N", "CPU threads (default: all usable cores)")
+    train.value("--device", "DEVICE", "where the networks are, cpu or cuda (default: cpu)")
     _add_settings(train)
     _add_trust(train)
-    train.flag("--resume", "resume the run if it has begun")
-    train.flag("--print-config", "print the config and exit")
+    train.flag("--resume", "resume the run if it has begun (default: do not write into a run)")
+    train.flag("--print-config", "print the config as JSON and exit")
+    train.examples(
+        "train SparseHalfCheetah",
+        "train SparseHalfCheetah --method rnd --seed 3 --steps 500k",
+        "train gym:CartPole-v1 --set eta=0.01 num_envs=5 --out runs/first",
+    )
 
-    resume = command("resume", "resume a run that was stopped", _resume)
+    resume = add(
+        "resume",
+        "resume a run that was stopped",
+        _resume,
+        "Resume a run from its newest checkpoint. The result is the same as that of a run that "
+        "was never stopped, bit for bit.",
+    )
     resume.value("dir", "DIR", "directory of the run")
     _add_trust(resume)
 
-    watch = command("watch", "make a video of one episode of a trained agent", _watch)
+    watch = add(
+        "watch",
+        "make a video of one episode of a trained agent",
+        _watch,
+        "Make a video of one episode of the agent in the newest checkpoint of a run.",
+    )
     watch.value("dir", "DIR", "directory of the run")
     watch.value("--out", "FILE", ".mp4 or .gif (default: DIR/watch.mp4)")
     watch.value("--seed", "N", "seed of the episode (default: 0)", 0)
-    watch.flag("--deterministic", "take the most likely action in every step")
+    watch.flag(
+        "--deterministic", "take the most likely action in every step (default: draw actions)"
+    )
     _add_trust(watch)
+    watch.examples(
+        "watch runs/SparseHalfCheetah-emi-seed0",
+        "watch runs/SparseHalfCheetah-emi-seed0 --seed 3 --out cheetah.gif",
+    )
 
-    sweep = command("sweep", "train environments x methods x seeds; complete runs are kept", _sweep)
-    sweep.value("envs", "ENV", "environments, as in 'emi train'", nargs="+")
-    sweep.value("--methods", "A,B", "methods, as in 'emi train' (default: emi)", "emi")
-    sweep.value("--seeds", "0-4,7", "default: 0-4", "0-4")
+    sweep = add(
+        "sweep",
+        "train environments x methods x seeds; complete runs are kept",
+        _sweep,
+        "Train every environment with every method and seed, several runs at a time. The same "
+        "command continues a sweep that was stopped: complete runs are kept, others resumed.",
+    )
+    sweep.value("envs", "ENV", f"environments, as in '{command('train')}'", nargs="+")
+    sweep.value("--methods", "A,B", f"methods, as in '{command('train')}' (default: emi)", "emi")
+    sweep.value("--seeds", "0-4,7", "seeds and ranges of seeds (default: 0-4)", "0-4")
     _add_engine(sweep)
-    sweep.value("--out", "DIR", "default: runs/sweep", Path("runs/sweep"))
-    sweep.flag("--dry-run", "print the commands and exit")
-    sweep.value("--slurm", "FILE", "write a Slurm job-array script and exit")
+    out = "the runs are in DIR/ENV/METHOD/seedN (default: runs/sweep)"
+    sweep.value("--out", "DIR", out, Path("runs/sweep"))
+    sweep.flag("--dry-run", "print the command of every run and exit")
+    sweep.value("--slurm", "FILE", "write a Slurm job-array script and exit (default: train here)")
     _add_settings(sweep)
+    sweep.examples(
+        "sweep SparseHalfCheetah --methods emi,rnd,trpo --seeds 0-4",
+        "sweep Freeway Frostbite --steps 1M --jobs 2 --out runs/atari",
+    )
 
-    report = command("report", "one HTML page of runs: curves, tests, embeddings", _report)
+    report = add(
+        "report",
+        "one HTML page of runs: curves, tests, embeddings",
+        _report,
+        "Write one HTML page that compares runs: learning curves, statistics and embeddings. It "
+        "needs no network and no other file.",
+    )
     report.value("dirs", "DIR", "runs or folders of runs", nargs="+")
-    report.value("--out", "FILE", "default: report.html", Path("report.html"))
-    report.value("--figures", "DIR", "write PNG figures and a table instead")
+    report.value("--out", "FILE", "the page (default: report.html)", Path("report.html"))
+    report.value("--figures", "DIR", "write PNG figures and a table there instead (default: none)")
+    report.examples("report runs/sweep", "report runs/first runs/second --out compared.html")
 
-    doctor = command("doctor", "check the installation and say what is missing", _doctor)
-    doctor.value("--bonus", "DIR", "check the bonus of the run in DIR instead")
+    doctor = add(
+        "doctor",
+        "check the installation and say what is missing",
+        _doctor,
+        "Check what training needs, and say how to install what is missing.",
+    )
+    bonus = "check the bonus of the run in DIR instead (default: check the installation)"
+    doctor.value("--bonus", "DIR", bonus)
     _add_trust(doctor)
-    _add_paper_commands(command("paper", "reproduce the tables and figures of the paper", _paper))
-    command("envs", "list the environments", _envs)
-    command("methods", "list the exploration methods", _methods)
+    _add_paper_commands(
+        add(
+            "paper",
+            "reproduce the tables and figures of the paper",
+            _paper,
+            "Reproduce the tables and figures of the paper: train their runs, collect these into a "
+            "folder of results, draw. Without ACTION, list them.",
+        )
+    )
+    add("envs", "list the environments", _envs, "List the environments.")
+    add("methods", "list the exploration methods", _methods, "List the exploration methods.")
     return parser, commands.choices
 
 
 def _add_paper_commands(paper: _Parser) -> None:
-    commands = paper.add_subparsers(dest="action", metavar="ACTION")
+    commands = paper.add_subparsers(title="actions", dest="action", metavar="ACTION")
     paper.set_defaults(action="list", results=Path("results"))  # `emi paper` alone
+    which = f"a table or figure of '{command('paper', 'list')}'"
 
-    def action(name: str, help: str, names: str | None = None) -> _Parser:
-        made = commands.add_parser(name, help=help, description=help, allow_abbrev=False)
-        if names is not None:
-            made.value("names", "NAME", "a table or figure, see 'emi paper list'", nargs=names)
-        made.value("--results", "DIR", "default: results", Path("results"))
+    def action(name: str, help: str, about: str) -> _Parser:
+        made = commands.add_parser(name, help=help, description=about)
+        made.value("--results", "DIR", "folder of the results (default: results)", Path("results"))
         return made
 
-    action("list", "list tables and figures, their questions, and how many runs are available")
-    run = action("run", "train the runs of a table or figure", "+")
-    run.value("--out", "DIR", "default: runs/paper[_SCALE]")
-    run.value("--scale", "X", "share of the steps", 1.0)
-    run.value("--seeds", "0-4,7", "only these seeds (default: all that the table or figure needs)")
-    run.flag("--missing", "only runs that are not in --results")
+    action(
+        "list",
+        "list tables and figures, and how many of their runs are there",
+        "List tables and figures: name, question, and how many of their runs are in the results.",
+    )
+    run = action(
+        "run",
+        "train the runs of a table or figure",
+        "Train the runs of tables and figures in one sweep.",
+    )
+    run.value("names", "NAME", which, nargs="+")
+    run.value("--out", "DIR", "directory of the runs (default: runs/paper[_SCALE])")
+    run.value("--scale", "X", "share of the steps, in (0, 1] (default: 1)", 1.0)
+    run.value("--seeds", "0-4,7", "only these seeds (default: all of the table or figure)")
+    run.flag("--missing", "only runs that are not in the results (default: all runs)")
     _add_engine(run)
-    collect = action("collect", "copy finished runs into results", "*")
-    collect.value("--runs", "DIR", "default: runs/paper", Path("runs/paper"))
+    collect = action(
+        "collect",
+        "copy finished runs into the results",
+        "Pack finished runs into the folder of the results, and list unfinished ones.",
+    )
+    collect.value("names", "NAME", f"{which} (default: all)", nargs="*")
+    collect.value(
+        "--runs", "DIR", "directory of the runs (default: runs/paper)", Path("runs/paper")
+    )
     draw = action(
         "draw",
-        "draw tables and figures from the runs in results, and list missing runs (default: all)",
-        "*",
+        "draw tables and figures from the results",
+        "Draw tables and figures from the runs in the results, and list missing runs.",
     )
-    draw.value("--out", "DIR", "default: RESULTS/figures")
+    draw.value("names", "NAME", f"{which} (default: all)", nargs="*")
+    draw.value("--out", "DIR", "folder of the figures (default: RESULTS/figures)")
 
 
 def _add_engine(parser: _Parser) -> None:
-    parser.value("--jobs", "N", "runs at a time (default: cores)")
-    parser.value("--threads", "N", "per run (default: 1)", 1)
-    engines = "local: this machine (default); ray: a Ray cluster"
+    parser.value("--jobs", "N", "runs at a time (default: cores / threads)")
+    parser.value("--threads", "N", "CPU threads of a run (default: 1)", 1)
+    engines = "local: this machine; ray: a Ray cluster (default: local)"
     parser.value("--engine", "ENGINE", engines, "local")
-    parser.value("--address", "HOST:PORT", "of the Ray cluster (default: Ray on this machine)")
+    parser.value(
+        "--address", "HOST:PORT", "address of the Ray cluster (default: Ray on this machine)"
+    )
 
 
 def _add_settings(parser: _Parser) -> None:
-    parser.value("--steps", "N", "total environment steps")
+    steps = "total environment steps, as in 5000000, 5e6, 500k, 2.5M"
+    parser.value("--steps", "N", f"{steps} (default: the paper's number for ENV, else 1M)")
     parser.add_argument(
         "--set",
         dest="settings",
-        nargs="+",
-        action="extend",
+        action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="change settings; 'emi train ENV --print-config' prints the keys",
+        help="change a setting; more KEY=VALUE may follow, and --set may be repeated; "
+        f"'{command('train', 'ENV', '--print-config')}' prints the keys and their defaults",
     )
 
 
 def _add_trust(parser: _Parser) -> None:
-    text = "modules that a stored config may import: those of its gym:A:Env-v0 and B:Class"
+    text = (
+        "modules that a stored config may import: those of its gym:A:Env-v0 and B:Class "
+        "(default: none)"
+    )
     parser.value("--trust", "A,B", text, "")
 
 
@@ -261,7 +419,7 @@ def _train(args: argparse.Namespace) -> int:
     env = args.env or settings.get("env")
     method = args.method or settings.get("method") or "emi"
     if env is None:
-        raise UserError("name an environment: see 'emi envs'")
+        raise UserError(f"name an environment: see '{command('envs')}'")
     if args.config is not None:
         typed = modules_of(args.env or "", args.method or "emi")
         require_trusted(env, method, (*typed, *args.trust.split(",")), str(args.config))
@@ -284,12 +442,15 @@ def _resume(args: argparse.Namespace) -> int:
 
 
 def _train_in(out: Path, config: "TrainConfig", typed: list[str], resume: bool) -> int:
-    from emi.runs.progress import choose_progress
+    from emi.runs.ending import describe_ending
+    from emi.runs.progress import Lines, choose_progress
     from emi.runs.run import run
 
     result = run(config, out, resume=resume, progress=choose_progress(), command=typed)
+    lines = Lines(sys.stdout)
+    for line in describe_ending(result):
+        lines.write(line)
     if result.complete:
-        print(f"complete: {result.iterations} iterations in {result.directory.path}")
         return 0
     assert result.stopped_by is not None, "a run ends complete or by a signal"
     return _complain(
@@ -300,11 +461,13 @@ def _train_in(out: Path, config: "TrainConfig", typed: list[str], resume: bool) 
 
 
 def _watch(args: argparse.Namespace) -> int:
+    from emi.runs.progress import working
     from emi.runs.watch import watch
 
     out = args.out or args.dir / "watch.mp4"
     options = {"seed": args.seed, "deterministic": args.deterministic}
-    episode = watch(args.dir, out, **options, trusted=args.trust.split(","))
+    with working(f"recording an episode of {args.dir}") as show:
+        episode = watch(args.dir, out, **options, trusted=args.trust.split(","), show=show)
     print(f"return {episode.total_reward:g} in {episode.steps} steps: {out}")
     return 0
 
@@ -325,7 +488,10 @@ def _sweep(args: argparse.Namespace) -> int:
         return dry_run(cells)
     if args.slurm is not None:
         return write_job_array(cells, args.slurm, jobs=args.jobs)
-    return sweep(cells, jobs=args.jobs, engine=args.engine, address=args.address)
+    code = sweep(cells, jobs=args.jobs, engine=args.engine, address=args.address)
+    if code == 0:
+        print(f"report: {command('report', str(args.out))}")
+    return code
 
 
 def _report(args: argparse.Namespace) -> int:
@@ -333,15 +499,19 @@ def _report(args: argparse.Namespace) -> int:
         from emi.report.figures import write_figures
         from emi.report.page.html import write_page
         from emi.reproduction.paper_values import PAPER
+        from emi.runs.progress import working
     except ModuleNotFoundError as error:
         raise UserError(
-            f"emi report needs {error.name}: install it with pip install 'emi-rl[report]'"
+            f"emi report needs {error.name}: install it with {install('report')}"
         ) from None
     if args.figures is not None:
-        for path in write_figures(args.dirs, args.figures, PAPER):
+        with working(f"reading runs and drawing figures in {args.figures}"):
+            written = write_figures(args.dirs, args.figures, PAPER)
+        for path in written:
             print(path)
         return 0
-    out = write_page(args.dirs, args.out, PAPER)
+    with working(f"reading runs and writing {args.out}"):
+        out = write_page(args.dirs, args.out, PAPER)
     print(f"{out}: {out.stat().st_size / 1e6:.1f} MB, open it in a browser")
     return 0
 
@@ -363,9 +533,7 @@ def _paper(args: argparse.Namespace) -> int:
         from emi.reproduction import commands
         from emi.reproduction.experiment import Budget
     except ModuleNotFoundError as error:
-        raise UserError(
-            f"emi paper needs {error.name}: install it with pip install 'emi-rl[all]'"
-        ) from None
+        raise UserError(f"emi paper needs {error.name}: install it with {install('all')}") from None
     if args.action == "list":
         return commands.list_experiments(args.results)
     if args.action == "collect":

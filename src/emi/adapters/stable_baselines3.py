@@ -27,6 +27,7 @@ from emi.durable_file import write_durably
 from emi.errors import UserError, check_finite
 from emi.intrinsic.contract import IntrinsicReward, score_and_learn
 from emi.nets import reads_as_vectors
+from emi.program import install
 from emi.spaces import require_actions, require_box
 from emi.state_codec import decode, encode
 
@@ -37,7 +38,7 @@ try:
     from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper, VecNormalize
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
-        "IntrinsicRewardCallback needs Stable-Baselines3: pip install 'emi-rl[sb3]'",
+        f"IntrinsicRewardCallback needs Stable-Baselines3: {install('sb3')}",
         name=error.name,
     ) from error
 

@@ -8,6 +8,7 @@ imported when the environment is first made.
 
 import contextlib
 import importlib
+import os
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -25,6 +26,7 @@ from emi.envs.table import (
     find_environment,
 )
 from emi.errors import UserError, did_you_mean
+from emi.program import install
 from emi.spaces import is_image
 
 for _name, _entry in (ENVIRONMENTS | {"Atari": ANY_ATARI_GAME}).items():
@@ -36,6 +38,7 @@ for _name, _entry in (ENVIRONMENTS | {"Atari": ANY_ATARI_GAME}).items():
         max_episode_steps=_entry.max_episode_steps,
     )
 
+_GYMNASIUM_MUJOCO = "gymnasium.envs.mujoco."
 _NOT_THERE = (gym.error.Error, ImportError, SyntaxError)  # what making a `gym:` name can raise
 
 
@@ -80,11 +83,10 @@ def load_class(name: str, entry: Environment, ending: str) -> Any:
     try:
         return getattr(importlib.import_module(f"emi.envs.{module}"), f"{kind}{ending}")
     except ModuleNotFoundError as error:
-        if error.name != entry.simulator:
+        if error.name != entry.simulator or entry.extra is None:
             raise
         raise UserError(
-            f"{name} needs {error.name}, which is not installed: "
-            f"pip install 'emi-rl[{entry.extra}]'"
+            f"{name} needs {error.name}, which is not installed: {install(entry.extra)}"
         ) from None
 
 
@@ -124,10 +126,22 @@ def known_environment(name: str) -> Environment | None:
 
 def _registered(name: str, make: Callable[..., Any], **arguments: Any) -> Any:
     """What `gym.make` or `gym.make_vec` makes of a `gym:` name; UserError if it is unknown."""
+    env_id = name.removeprefix(GYM_PREFIX)
+    spec = gym.registry.get(env_id)
     try:
-        return make(name.removeprefix(GYM_PREFIX), **arguments)
+        if spec is not None and str(spec.entry_point).startswith(_GYMNASIUM_MUJOCO):
+            _prepare_mujoco(rendered=arguments.get("render_mode") is not None)
+        return make(env_id, **arguments)
     except _NOT_THERE as error:
         raise UserError(f"cannot make {name!r}: {error}") from error
+
+
+def _prepare_mujoco(rendered: bool) -> None:
+    """Silence MuJoCo, and tell Gymnasium which OpenGL works: its own choice needs a window."""
+    importlib.import_module("emi.envs.silent_mujoco").silence()
+    if rendered:
+        rendering = importlib.import_module("emi.envs.rendering")
+        os.environ.setdefault("MUJOCO_GL", rendering.rendering_backend())
 
 
 def _make_gymnasium(name: str, num_envs: int) -> VectorEnv:

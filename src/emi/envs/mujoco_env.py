@@ -14,6 +14,7 @@ from mujoco.rollout import Rollout
 
 from emi.envs.episodes import Array, EpisodicEnv, EpisodicVectorEnv
 from emi.envs.rendering import Marker, OffscreenRenderer
+from emi.envs.silent_mujoco import silence
 
 POSITION_NOISE = 0.01
 VELOCITY_NOISE = 0.1
@@ -41,6 +42,7 @@ class MujocoVectorEnv(EpisodicVectorEnv):
         motors = spaces.Box(-1.0, 1.0, (model.nu,), np.float32)
         super().__init__(num_envs, observation_space, motors, max_episode_steps)
         self.model = model
+        silence()
         pool = min(threads or os.cpu_count() or 1, num_envs // self.envs_per_thread)
         pool = pool if pool > 1 else 0  # 0: in the calling thread
         self._rollout = Rollout(nthread=pool)

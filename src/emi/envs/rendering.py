@@ -9,6 +9,7 @@ import atexit
 import functools
 import importlib
 import os
+import subprocess
 import sys
 import weakref
 from collections.abc import Sequence
@@ -20,7 +21,7 @@ import numpy.typing as npt
 BACKENDS = ("egl", "osmesa", "glfw", "cgl")
 NO_BACKEND = (
     "rendering needs an off-screen OpenGL: apt-get install libegl1 libegl-mesa0 libgl1, "
-    "or apt-get install libosmesa6 and set MUJOCO_GL=osmesa"
+    "or apt-get install libosmesa6"
 )
 
 
@@ -121,19 +122,34 @@ def _candidates() -> list[str]:
 
 @functools.cache
 def _backend() -> tuple[str, Any]:
-    """The first backend that works, and its context class."""
-    for name in _candidates():
-        platform = os.environ.get("PYOPENGL_PLATFORM")
-        try:
-            return name, _working_context_class(name)
-        # If a library is missing, PyOpenGL and glfw raise ImportError, AttributeError, TypeError or
-        # their own errors.
-        except Exception as error:
-            reason = f"{name}: {error}"
-        # mujoco.egl and mujoco.osmesa set this on import and refuse each other's value.
-        if platform is None:
-            os.environ.pop("PYOPENGL_PLATFORM", None)
+    """The first backend that works, and its context class.
+
+    A backend that fails leaves libraries behind with which no other one works, in the same process.
+    So each is first tried in a process of its own, except if there is no choice.
+    """
+    names = _candidates()
+    reason = ""
+    for name in names:
+        tried = _tried_elsewhere(name) if len(names) > 1 else ""
+        if not tried:
+            try:
+                return name, _working_context_class(name)
+            # If a library is missing, PyOpenGL and glfw raise ImportError, AttributeError,
+            # TypeError or their own errors.
+            except Exception as error:
+                tried = str(error)
+        reason = f"{name}: {tried}"
     raise RuntimeError(f"{NO_BACKEND} ({reason}).")
+
+
+def _tried_elsewhere(name: str) -> str:
+    """Try a backend in another process; return what it complains about, empty if it works."""
+    done = subprocess.run(
+        [sys.executable, "-P", __file__, name], capture_output=True, text=True, check=False
+    )
+    if done.returncode == 0:
+        return ""
+    return (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
 
 
 def _working_context_class(name: str) -> Any:
@@ -146,3 +162,7 @@ def _working_context_class(name: str) -> Any:
     context.make_current()
     _release(context, mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_100.value))
     return context_class
+
+
+if __name__ == "__main__":
+    _working_context_class(sys.argv[1])

@@ -61,6 +61,11 @@ FAMILIES: dict[str, str] = {
 }
 
 
+def environment_name(name: str) -> str:
+    """The name as the table spells it, if it is there in any case; otherwise as it is given."""
+    return next((known for known in ENVIRONMENTS if known.lower() == name.lower()), name)
+
+
 def find_environment(name: str) -> Environment | None:
     """The entry of a name or of any `atari:` game; None for `gym:` and unknown names."""
     if name.startswith(ATARI_PREFIX):

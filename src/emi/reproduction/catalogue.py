@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from emi import program
 from emi.errors import UserError, did_you_mean
 from emi.reproduction import (
     ablation,
@@ -50,6 +51,6 @@ def named(names: Sequence[str]) -> tuple[Experiment, ...]:
     known = {experiment.name: experiment for experiment in EXPERIMENTS}
     for name in names:
         if name not in known:
-            hint = did_you_mean(name, list(known)) or ": see 'emi paper list'"
+            hint = did_you_mean(name, list(known)) or f": see '{program.command('paper', 'list')}'"
             raise UserError(f"unknown table or figure {name!r}{hint}")
     return tuple(known[name] for name in dict.fromkeys(names)) or EXPERIMENTS

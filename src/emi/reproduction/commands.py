@@ -5,12 +5,12 @@ be drawn where they are, and be collected without naming a target.
 """
 
 import functools
-import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from emi import program
 from emi.errors import UserError
 from emi.report.load import load_run
 from emi.report.tables import in_millions
@@ -18,6 +18,7 @@ from emi.reproduction.catalogue import EXPERIMENTS, named
 from emi.reproduction.collect import collect_arm, collect_embedding
 from emi.reproduction.experiment import Arm, Budget, Experiment, find, finished_run, seed_text
 from emi.reproduction.made_files import collect_files, make_files
+from emi.runs.progress import working
 from emi.sweeps.sweep import Cell, check_engine, plan, sweep
 from emi.training.presets import resolve
 
@@ -63,7 +64,7 @@ def run_experiments(
     `command` is the command line, which is recorded with files that are made.
     """
     if not names:
-        raise UserError("name what to run: see 'emi paper list'")
+        raise UserError(f"name what to run: see '{program.command('paper', 'list')}'")
     if not 0 < budget.scale <= 1:
         raise UserError(f"--scale must be above 0 and at most 1, got {budget.scale:g}")
     if budget.jobs is not None and budget.jobs < 1:
@@ -92,8 +93,8 @@ def run_experiments(
     if code == 0:
         chosen = [experiment.name for experiment in experiments]
         where = [] if results == RESULTS else ["--results", str(results)]
-        print("next:", shlex.join(["emi", "paper", "collect", *chosen, "--runs", str(out), *where]))
-        print("then:", shlex.join(["emi", "paper", "draw", *chosen, *where]))
+        print("next:", program.command("paper", "collect", *chosen, "--runs", str(out), *where))
+        print("then:", program.command("paper", "draw", *chosen, *where))
     return code
 
 
@@ -133,14 +134,18 @@ def collect_results(names: Sequence[str], runs: Path, results: Path) -> int:
     experiments = named(names)
     if runs.resolve() == results.resolve():
         raise UserError(f"--runs and --results are both {runs}: give the folder of the runs")
-    copied = [path for arm in arms_of(experiments) for path in collect_arm(arm, runs, results)]
-    # Any embedding that is drawn is collected with its run, whatever experiments were named.
-    for name in dict.fromkeys(name for e in EXPERIMENTS for name in e.embeddings):
-        if results / name in copied:
-            copied += collect_embedding(runs / name, results / name)
-    for experiment in experiments:
-        if experiment.maker is not None:
-            copied += collect_files(experiment.name, experiment.maker, runs, results)
+    copied: list[Path] = []
+    with working(f"collecting runs from {runs}") as show:
+        for arm in arms_of(experiments):
+            copied += collect_arm(arm, runs, results)
+            show(f"{len(copied)} copied")
+        # Any embedding that is drawn is collected with its run, whatever experiments were named.
+        for name in dict.fromkeys(name for e in EXPERIMENTS for name in e.embeddings):
+            if results / name in copied:
+                copied += collect_embedding(runs / name, results / name)
+        for experiment in experiments:
+            if experiment.maker is not None:
+                copied += collect_files(experiment.name, experiment.maker, runs, results)
     for path in copied:
         print(path)
     if not copied:
@@ -159,8 +164,9 @@ def draw_experiments(names: Sequence[str], results: Path, out: Path) -> int:
     code = 0
     for experiment in named(names):
         try:
-            found = find(experiment, results, load)
-            written = [] if found.nothing else experiment.draw(found, out / experiment.name)
+            with working(f"drawing {experiment.name}"):
+                found = find(experiment, results, load)
+                written = [] if found.nothing else experiment.draw(found, out / experiment.name)
         except UserError as error:
             print(f"emi: {experiment.name} is not drawn: {error}", file=sys.stderr)
             code = 1

@@ -10,6 +10,7 @@ import numpy as np
 from emi.batch import Array
 from emi.errors import UserError
 from emi.intrinsic.diagnosis import Diagnosis, diagnose
+from emi.runs.progress import working
 from emi.runs.run import restored
 from emi.training.trainer import Trainer
 
@@ -21,7 +22,7 @@ def check_bonus(run: Path, trusted: Collection[str] = ()) -> int:
 
     `trusted` are the user's modules that the config of the run may import.
     """
-    with restored(run, trusted=trusted) as trainer:
+    with working(f"checking the bonus of {run}"), restored(run, trusted=trusted) as trainer:
         found = diagnose_next_batch(trainer)
     print(found)
     return 0 if found.good else 1

@@ -11,8 +11,9 @@ from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from emi import envs
+from emi import envs, program
 from emi.envs.table import ENVIRONMENTS
+from emi.program import install
 from emi.training.config import usable_cores
 
 _SIGNS = {"good": "✓", "bad": "✗", "absent": "–"}
@@ -89,7 +90,7 @@ def _simulator(extra: str) -> Result:
     try:
         version = getattr(importlib.import_module(simulator), "__version__", "")
     except ModuleNotFoundError:
-        return "absent", f"no {simulator}, for {', '.join(members)}: pip install 'emi-rl[{extra}]'"
+        return "absent", f"no {simulator}, for {', '.join(members)}: {install(extra)}"
     first: dict[str, str] = {}
     for name, entry in members.items():
         first.setdefault(entry.home, name)
@@ -106,14 +107,14 @@ def _rendering() -> Result:
     try:
         return "good", rendering_backend()
     except (RuntimeError, ImportError) as error:
-        return "absent", f"needed only by 'emi watch': {error}"
+        return "absent", f"needed only by '{program.command('watch')}': {error}"
 
 
 def _optional(module: str, purpose: str) -> Result:
     try:
         importlib.import_module(module)
     except ImportError:
-        return "absent", f"no {module}, {purpose}: pip install 'emi-rl[train]'"
+        return "absent", f"no {module}, {purpose}: {install('train')}"
     return "good", module
 
 

@@ -101,6 +101,15 @@ def last_row(path: Path) -> Row | None:
     return row if all(0 <= row.get(name, math.nan) < math.inf for name in _POSITION) else None
 
 
+def read_rows(path: Path) -> list[Row]:
+    """Return all complete rows."""
+    columns, rows = _read(path)
+    try:
+        return [dict(zip(columns, map(float, row), strict=True)) for row in rows]
+    except ValueError:
+        raise _changed_by_hand(path) from None
+
+
 def _add_columns(path: Path, row: Row) -> list[str]:
     """Add the columns of `row` that the file lacks, NaN in all earlier rows; return all columns."""
     missing = [name for name in COLUMNS if name not in row]

@@ -7,7 +7,7 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TextIO
 
@@ -89,6 +89,17 @@ def clock(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def in_lines(facts: Sequence[str], width: int) -> list[str]:
+    """Put facts into lines of at most `width`; a fact is never divided."""
+    lines: list[str] = []
+    for fact in facts:
+        if lines and len(lines[-1]) + 2 + len(fact) <= width:
+            lines[-1] += f"  {fact}"
+        else:
+            lines.append(fact)
+    return lines
 
 
 class Lines:
@@ -187,13 +198,52 @@ class LiveProgress(Progress):
         from rich.text import Text
 
         now, pace = time.monotonic(), self._pace
+        elapsed, width = clock(now - pace.began), self._live.console.width if self._live else 80
         first = Table.grid(padding=(0, 2))
-        bar = ProgressBar(total=pace.iterations, completed=pace.iteration, width=30)
-        first.add_row(Text(pace.title, style="bold"), bar, clock(now - pace.began))
-        second = Text("  ".join(pace.facts(now)))
+        room = max(5, min(30, width - len(pace.title) - len(elapsed) - 4))
+        bar = ProgressBar(total=pace.iterations, completed=pace.iteration, width=room)
+        first.add_row(Text(pace.title, style="bold"), bar, elapsed)
+        second = Text("\n".join(in_lines(pace.facts(now), width)))
         if self._stopping:
             second.append("\nstopping after this iteration; Ctrl-C again to stop at once", "yellow")
         return Group(first, second)
+
+
+@contextlib.contextmanager
+def working(
+    what: str, stream: TextIO | None = None, every_seconds: float = PLAIN_SECONDS
+) -> Iterator[Callable[[str], None]]:
+    """Show on stderr that `what` is being done, until the end of the block.
+
+    It gives a function that shows how far it is: in a line that vanishes at the end on a terminal,
+    in a plain line every `every_seconds` anywhere else.
+    """
+    stream = stream or sys.stderr
+    if live_possible(stream):
+        from rich.console import Console
+        from rich.markup import escape
+        from rich.progress import Progress as Bar
+        from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
+
+        columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+        console = Console(file=stream)
+        # rich writes what is printed meanwhile above the line, but must not take it from a pipe.
+        redirect = sys.stdout.isatty()
+        with Bar(*columns, console=console, transient=True, redirect_stdout=redirect) as bar:
+            task = bar.add_task(escape(what))
+            yield lambda far: bar.update(task, description=escape(f"{what}: {far}"))
+        return
+    lines = Lines(stream)
+    lines.write(what)
+    written = time.monotonic()
+
+    def show(far: str) -> None:
+        nonlocal written
+        if time.monotonic() - written >= every_seconds:
+            lines.write(f"{what}: {far}")
+            written = time.monotonic()
+
+    yield show
 
 
 def choose_progress() -> Progress:
@@ -201,9 +251,9 @@ def choose_progress() -> Progress:
     return LiveProgress() if live_possible() else PlainProgress(sys.stdout)
 
 
-def live_possible() -> bool:
-    """Return whether stdout is a terminal and rich is installed."""
-    terminal = sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+def live_possible(stream: TextIO | None = None) -> bool:
+    """Return whether `stream` (default: stdout) is a terminal and rich is installed."""
+    terminal = (stream or sys.stdout).isatty() and os.environ.get("TERM") != "dumb"
     return terminal and importlib.util.find_spec("rich") is not None
 
 
@@ -215,4 +265,4 @@ def show_cursor() -> None:
 def tell(sentence: str) -> None:
     """Write a sentence to stderr in one system call; safe inside a signal handler."""
     with contextlib.suppress(OSError):
-        os.write(2, f"emi: {sentence}\n".encode())
+        os.write(2, f"emi: {sentence}\n".encode(errors="replace"))

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from emi.envs import time_limit
 from emi.errors import FAILED, UserError
+from emi.program import install
 from emi.runs import checkpoint, run_directory, tensorboard_events
 from emi.runs.embedding_sample import embedding_sample
 from emi.runs.metrics_file import MetricsFile, Position, Row, keep_until, last_row
@@ -27,11 +28,15 @@ CHECKPOINT_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class RunResult:
-    """How far a run got; `stopped_by` is the signal that stopped it, if one did."""
+    """How far a run got; `stopped_by` is the signal that stopped it, if one did.
+
+    `began` is the iteration that it started from.
+    """
 
     directory: RunDirectory
     iteration: int
     iterations: int
+    began: int
     stopped_by: signal.Signals | None = None
 
     @property
@@ -63,7 +68,7 @@ def run(
         check(directory, config)
         done = checkpoint.latest_iteration(directory.checkpoints) if resume else None
         if done is not None and done >= config.iterations:
-            return RunResult(directory, done, config.iterations)
+            return RunResult(directory, done, config.iterations, began=done)
         # The trainer is built before anything is written: a config that it rejects leaves no file.
         trainer = Trainer(config)
         stack.callback(trainer.close)
@@ -76,7 +81,8 @@ def run(
             if checkpoint.exists(directory.checkpoints) or last_row(directory.metrics) is not None:
                 restore_newest(trainer, directory, progress.warn)
             if trainer.iteration >= config.iterations:
-                return RunResult(directory, trainer.iteration, config.iterations)
+                done = trainer.iteration
+                return RunResult(directory, done, config.iterations, began=done)
         else:
             with _writing(directory, begun=False):
                 run_directory.write_config(directory, config)
@@ -91,7 +97,9 @@ def run(
         title = f"{config.env} {config.method} seed {config.seed}"
         progress.begin(title, trainer.iteration, config.iterations)
         _loop(trainer, record, end, stop, progress, checkpoint_seconds)
-        return RunResult(directory, trainer.iteration, config.iterations, stop.signal)
+        return RunResult(
+            directory, trainer.iteration, config.iterations, end.iteration, stop.signal
+        )
 
 
 def restore_newest(trainer: Trainer, directory: RunDirectory, warn: Callable[[str], None]) -> None:
@@ -142,7 +150,7 @@ class _Record:
         if tensorboard_events.is_installed():
             self._events = TensorBoardEvents(directory.tensorboard, steps)
         else:
-            progress.note("no TensorBoard events are written: pip install 'emi-rl[train]' for them")
+            progress.note(f"no TensorBoard events are written: {install('train')} for them")
 
     def append(self, row: Row) -> None:
         with _writing(self._directory):

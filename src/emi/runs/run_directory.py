@@ -13,7 +13,6 @@ import contextlib
 import fcntl
 import json
 import os
-import shlex
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from typing import Any
 from safetensors.torch import save
 from torch import Tensor
 
+from emi import program
 from emi.durable_file import open_own, require_in_place, write_durably
 from emi.errors import UserError
 from emi.runs import checkpoint
@@ -50,7 +50,7 @@ class RunDirectory:
     @property
     def resume_command(self) -> str:
         trust = ["--trust", ",".join(self.trusted)] if self.trusted else []
-        return shlex.join(["emi", "resume", str(self.path), *trust])
+        return program.command("resume", str(self.path), *trust)
 
 
 def default_path(config: TrainConfig) -> Path:

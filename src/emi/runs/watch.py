@@ -16,6 +16,7 @@ import numpy as np
 from emi.durable_file import write_durably
 from emi.envs import make_single
 from emi.errors import FAILED, UserError
+from emi.program import install
 from emi.runs.run import restored
 
 FORMATS = (".mp4", ".gif")
@@ -36,10 +37,12 @@ def watch(
     seed: int = 0,
     deterministic: bool = False,
     trusted: Collection[str] = (),
+    show: Callable[[str], None] = lambda far: None,
 ) -> WatchedEpisode:
     """Record one episode of the newest policy of `run` in the file `out`, .mp4 or .gif.
 
-    `trusted` are the user's modules that the config of the run may import.
+    `trusted` are the user's modules that the config of the run may import. `show` is called after
+    every step with how far the episode is.
     """
     if out.suffix not in FORMATS:
         raise UserError(f"a video is .mp4 or .gif, not {out.name!r}: choose another --out")
@@ -58,6 +61,7 @@ def watch(
                 obs, reward, terminated, truncated, _ = env.step(action)
                 total, steps, ended = total + float(reward), steps + 1, terminated or truncated
                 add(_frame(env, name))
+                show(f"{steps:,} steps, return {total:g}")
     return WatchedEpisode(total, steps)
 
 
@@ -66,8 +70,10 @@ def _rendering(name: str) -> Iterator[None]:
     """Turn a renderer's complaint into one sentence."""
     try:
         yield
-    except (gymnasium.error.Error, ImportError, RuntimeError) as error:
-        raise UserError(f"{name} cannot be rendered: {error}", FAILED) from None
+    except UserError:
+        raise
+    except Exception as error:  # each renderer has its own
+        raise UserError(f"{name} cannot be rendered: {error}", FAILED) from error
 
 
 def _frame(env: gymnasium.Env, name: str) -> np.ndarray:
@@ -84,7 +90,7 @@ def _video(path: Path, fps: float) -> Iterator[Callable[[np.ndarray], None]]:
     try:
         import imageio.v2 as imageio
     except ImportError:
-        raise UserError("videos need imageio: pip install 'emi-rl[train]'", FAILED) from None
+        raise UserError(f"videos need imageio: {install('train')}", FAILED) from None
     # H.264 needs even sides; the library's default, multiples of 16, would rescale.
     options: dict[str, Any] = {"fps": fps, "macro_block_size": 2}
     every = 1
@@ -98,7 +104,8 @@ def _video(path: Path, fps: float) -> Iterator[Callable[[np.ndarray], None]]:
             raise PermissionError(f"no permission to write in {path.parent}")
         writer: Any = imageio.get_writer(video, format=path.suffix, **options)
     except (OSError, ImportError, ValueError) as error:
-        raise UserError(f"cannot write {path}: {error}", FAILED) from None
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise UserError(f"cannot write {path}: {reason or error}", FAILED) from None
     number = itertools.count()
 
     def add(frame: np.ndarray) -> None:

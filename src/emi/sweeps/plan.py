@@ -5,13 +5,13 @@ config, which is passed to `emi train --config`, and `seed<k>.log` its output.
 """
 
 import itertools
-import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from emi import program
 from emi.durable_file import create_durably
 from emi.errors import UserError
 from emi.runs import checkpoint
@@ -62,7 +62,7 @@ class Cell:
     def command(self) -> str:
         """The same as a person would type it, with options instead of a file."""
         words = command_words(self.config)
-        return shlex.join(["emi", *words, "--out", str(self.path), "--resume"])
+        return program.command(*words, "--out", str(self.path), "--resume")
 
 
 def parse_seeds(text: str) -> list[int]:
@@ -95,16 +95,17 @@ def plan(
     `settings` and `words` change every run, as in `training.presets.resolve`. The order is seed by
     seed: a sweep that is interrupted has covered every method equally.
     """
-    cells = []
-    for seed, env, method in itertools.product(seeds, dict.fromkeys(envs), dict.fromkeys(methods)):
+    cells: dict[Path, Cell] = {}
+    for seed, env, method in itertools.product(seeds, envs, methods):
         config = resolve(env, method, {"threads": 1, **(settings or {}), "seed": seed}, words)
         if config.seed != seed:
             raise UserError("seeds of a sweep are given with --seeds, not with --set seed=")
-        path = out / file_name(env) / file_name(method) / f"seed{seed}"
-        cells.append(compared(Cell(config, path)))
+        path = out / file_name(config.env) / file_name(config.method) / f"seed{seed}"
+        if path not in cells:  # EMI and emi are the same method
+            cells[path] = compared(Cell(config, path))
     if not cells:
         raise UserError("there is nothing to do: name at least one method")
-    return cells
+    return list(cells.values())
 
 
 def compared(cell: Cell) -> Cell:
@@ -144,4 +145,5 @@ def claimed(cell: Cell) -> Cell:
 def counts(cells: Sequence[Cell]) -> str:
     """Return a summary like `8 runs: 2 running, 6 waiting`."""
     count = Counter(cell.state for cell in cells)
-    return f"{len(cells)} runs: " + ", ".join(f"{count[s]} {s}" for s in STATES if count[s])
+    whole = "1 run" if len(cells) == 1 else f"{len(cells)} runs"
+    return f"{whole}: " + ", ".join(f"{count[s]} {s}" for s in STATES if count[s])

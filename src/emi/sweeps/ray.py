@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from emi.errors import UserError
+from emi.program import install
 from emi.sweeps.plan import Cell
 from emi.sweeps.run_process import Ended, attend
 from emi.training.config import usable_cores
@@ -38,7 +39,7 @@ def ray_cluster(address: str | None, threads: int) -> Iterator[Callable[[Cell], 
         import ray
     except ImportError:
         raise UserError(
-            "--engine ray needs Ray, which is not installed: pip install 'emi-rl[ray]'"
+            f"--engine ray needs Ray, which is not installed: {install('ray')}"
         ) from None
     settings: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
     if address is None:

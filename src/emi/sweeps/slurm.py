@@ -1,14 +1,13 @@
 """A sweep as a Slurm job array: one shell script, one array index per run."""
 
 import shlex
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from emi.durable_file import write_durably
 from emi.errors import UserError
 from emi.sweeps.plan import Cell
-from emi.sweeps.run_process import THREAD_VARIABLES
+from emi.sweeps.run_process import PROGRAM, THREAD_VARIABLES
 
 _MARK = "# A job array of emi sweep"
 
@@ -17,7 +16,7 @@ def slurm_script(cells: Sequence[Cell], cwd: Path, *, jobs: int | None = None) -
     """Return the script for `cells`, `jobs` at a time; relative paths start at `cwd`."""
     threads = max(cell.config.threads for cell in cells)
     at_a_time = f"%{jobs}" if jobs is not None else ""
-    program = shlex.join([sys.executable, "-m", "emi"])
+    program = shlex.join(PROGRAM)
     gpus = any(cell.config.device == "cuda" for cell in cells)
     gpu = "#SBATCH --gpus-per-task=1\n" if gpus else ""
     exports = " ".join(f"{name}={threads}" for name in THREAD_VARIABLES)

@@ -21,7 +21,7 @@ from emi.envs.table import GYM_PREFIX
 from emi.errors import UserError, did_you_mean
 from emi.intrinsic.contract import find_method
 from emi.intrinsic.table import METHODS
-from emi.settings import FractionOrZero, NotNegativeFloat, PositiveInt, Seed, Threads
+from emi.settings import FractionOrZero, NotNegativeFloat, PositiveInt, Seed, Threads, whole_number
 from emi.untrusted_file import read_json
 
 REQUIRED = ("env", "method", "seed", "steps", "steps_per_iteration", "num_envs")
@@ -138,11 +138,13 @@ def read_settings(path: Path) -> dict[str, Any]:
 
 
 def check_method(method: str) -> str:
-    """Return the name if `emi methods` lists it or it is `module:Class`; UserError otherwise."""
-    if method not in METHODS and ":" not in method:
+    """Return the name in `emi methods`, given in any case, or a user's own `module:Class`."""
+    if ":" in method:
+        return method
+    if method.lower() not in METHODS:
         hint = did_you_mean(method, METHODS, f": choose one of {', '.join(METHODS)}")
         raise UserError(f"unknown method {method!r}{hint}")
-    return method
+    return method.lower()
 
 
 def change(config: TrainConfig, settings: Mapping[str, Any]) -> TrainConfig:
@@ -322,8 +324,7 @@ def _parsed(text: str, hint: Any) -> Any:
         return values.get(text.lower(), text)
     try:
         if kind in (int, float):
-            # 5e6 and 5_000_000 are how people write large step counts.
-            return float(text) if kind is float or "e" in text.lower() else int(text)
+            return float(text) if kind is float else whole_number(text)
         return text if kind is str or get_origin(kind) is Literal else json.loads(text)
     except ValueError:
         return text

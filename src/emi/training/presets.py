@@ -12,9 +12,10 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from emi import program
 from emi.agent.value import ValueConfig
 from emi.envs import known_environment, observes_images, time_limit
-from emi.envs.table import is_atari
+from emi.envs.table import environment_name, is_atari
 from emi.errors import UserError
 from emi.intrinsic.contract import Factory, find_method, method_of
 from emi.intrinsic.emi import EMIConfig
@@ -170,7 +171,10 @@ def preset(env: str, method: str | Factory = "emi") -> TrainConfig:
     name = check_method(method) if isinstance(method, str) else name_of(method)
     found = find_method(name) if isinstance(method, str) else method_of(method)
     if not isinstance(env, str):
-        raise UserError(f"an environment is given by its name, see 'emi envs', got {env!r}")
+        raise UserError(
+            f"an environment is given by its name, see '{program.command('envs')}', got {env!r}"
+        )
+    env = environment_name(env)
     known_environment(env)
     chosen = _ATARI if is_atari(env) else _PRESETS.get(env) or _any_other(env)
     return TrainConfig(
@@ -198,7 +202,11 @@ def resolve(
 
     `settings` has the format of `config.change`, `words` that of `--set`.
     """
-    config = change(preset(env, method), settings or {})
+    settings = dict(settings or {})
+    for key, spelled in (("env", environment_name), ("method", check_method)):
+        if isinstance(settings.get(key), str):
+            settings[key] = spelled(settings[key])
+    config = change(preset(env, method), settings)
     return change(config, parse_settings(config, words))
 
 
