@@ -305,7 +305,7 @@ def _search(root: Path) -> dict[Path, Record | UserError | None]:
         except (FileNotFoundError, NotADirectoryError):
             continue
         except OSError as error:
-            found[folder] = UserError(f"it cannot be read: {(error.strerror or '').lower()}")
+            found[folder] = UserError((error.strerror or str(error)).lower())
             continue
         folders += [folder / name for name, is_folder in inside.items() if is_folder]
         if "metrics.csv" in inside:

@@ -31,6 +31,16 @@ class Record(NamedTuple):
     provenance: Json
 
 
+# Fields of a start in provenance.json.
+_START: tuple[tuple[str, type, str], ...] = (
+    ("command", str, "text"),
+    ("commit", str, "text"),
+    ("modified", bool, "true or false"),
+    ("versions", dict, "an object"),
+    ("machine", dict, "an object"),
+)
+
+
 def read_record(path: Path) -> Record:
     """The record in a run directory, not yet checked."""
     config = read_json(path / "config.json", CONFIG_BYTES)
@@ -65,20 +75,11 @@ def checked(record: Record, files: tuple[str, str]) -> Record:
     require(f"changed in {files[1]}", texts, "a list of settings", changed)
     require(f"starts in {files[1]}", _is_list(starts, dict), "a list of objects", starts)
     for start in starts or ():
-        for key, kind, meaning in _START:
+        for key, python_type, meaning in _START:
             value = start.get(key)
-            sound = value is None or isinstance(value, kind)
+            sound = value is None or isinstance(value, python_type)
             require(f"{key} of a start in {files[1]}", sound, meaning, value)
     return record
-
-
-_START: tuple[tuple[str, type, str], ...] = (
-    ("command", str, "text"),
-    ("commit", str, "text"),
-    ("modified", bool, "true or false"),
-    ("versions", dict, "an object"),
-    ("machine", dict, "an object"),
-)
 
 
 def _is_list(value: Any, kind: type) -> bool:
