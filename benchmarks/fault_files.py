@@ -19,6 +19,7 @@ import argparse
 import contextlib
 import csv
 import functools
+import importlib
 import io
 import json
 import multiprocessing
@@ -64,13 +65,15 @@ RUNS: dict[str, tuple[str, str, int, tuple[str, ...]]] = {
     "box": ("BoxImage", "emi", 40, ("intrinsic.epochs=1",)),
 }
 ITERATIONS = 2  # that the runs have done, of one more
-# Experiments of results/ that are read, with a pattern of the files that are copied.
+# Experiments of the paper that are drawn, and patterns of the files of results/ that they need.
 EXPERIMENTS = {
-    "ablation_no_information/**/*": "ablation",
-    "sparse_half_cheetah/runs.json": "embedding_paths",
-    "sparse_half_cheetah/SparseHalfCheetah/emi/seed0*": "embedding_paths",
-    "box_image/*-seed0*": "box_image",
-    "sb3_success/*": "sb3_success",
+    "ablation": ("ablation_no_information/**/*",),
+    "embedding_paths": (
+        "sparse_half_cheetah/runs.json",
+        "sparse_half_cheetah/SparseHalfCheetah/emi/seed0*",
+    ),
+    "box_image": ("box_image/*-seed0*",),
+    "sb3_success": ("sb3_success/*",),
 }
 STATE = "bonus.safetensors"  # of the callback for Stable-Baselines3
 
@@ -97,6 +100,7 @@ class Reader(NamedTuple):
     always: bool = False  # whether it must succeed, since a sound run is next to the damaged one
     answers: tuple[int, ...] = ()  # other exit codes than 0 that need no sentence
     files: tuple[str, ...] = ()  # what it reads of a run; everything if empty
+    modules: tuple[str, ...] = ("emi.runs.run",)  # that it imports
 
 
 class Outcome(NamedTuple):
@@ -137,15 +141,11 @@ def load_callback(place: Place) -> int:
     return 0
 
 
-def draw(place: Place) -> int:
-    """The experiments that one folder of results/ belongs to."""
-    names = sorted(set(EXPERIMENTS.values()))
-    return emi("paper", "draw", *names, "--results", place.run, "--out", place.out / "figures")
-
-
 ALL = tuple(RUNS)
 SHOWN = ("config.json", "provenance.json", "metrics.csv", "embedding.safetensors")
 TRAINED = ("config.json", "checkpoints")
+REPORT = ("emi.report.figures", "emi.report.page.html", "emi.reproduction.paper_values")
+PAPER = ("emi.reproduction.commands",)
 READERS: dict[str, Reader] = {
     "resume": Reader(ALL, lambda p: emi("resume", p.run), weight=20),
     "report": Reader(
@@ -154,6 +154,7 @@ READERS: dict[str, Reader] = {
         weight=20,
         always=True,
         files=SHOWN,
+        modules=REPORT,
     ),
     "report --figures": Reader(
         ALL,
@@ -161,12 +162,14 @@ READERS: dict[str, Reader] = {
         weight=4,
         always=True,
         files=SHOWN,
+        modules=REPORT,
     ),
     "watch": Reader(
         ("box",),
         lambda p: emi("watch", p.run, "--out", p.out / "watch.gif"),
         weight=2,
         files=TRAINED,
+        modules=("emi.runs.watch", "imageio.v2"),
     ),
     "doctor --bonus": Reader(
         ALL, lambda p: emi("doctor", "--bonus", p.run), answers=(1,), files=TRAINED
@@ -177,11 +180,32 @@ READERS: dict[str, Reader] = {
         files=("config.json",),
     ),
     "paper list": Reader(
-        ("results",), lambda p: emi("paper", "list", "--results", p.run), always=True
+        tuple(EXPERIMENTS),
+        lambda p: emi("paper", "list", "--results", p.run),
+        always=True,
+        modules=PAPER,
     ),
-    "paper draw": Reader(("results",), draw, weight=2),
-    "callback.load": Reader(("callback",), load_callback),
+    "paper draw": Reader(
+        tuple(EXPERIMENTS),
+        lambda p: emi("paper", "draw", p.name, "--results", p.run, "--out", p.out / "figures"),
+        weight=4,
+        modules=PAPER,
+    ),
+    "callback.load": Reader(
+        ("callback",), load_callback, modules=("emi.adapters.stable_baselines3",)
+    ),
 }
+
+
+def restrict(readers: list[str], runs: list[str]) -> None:
+    """Only these readers and runs."""
+    for name, reader in list(READERS.items()):
+        kept = tuple(base for base in reader.bases if base in runs or base not in RUNS)
+        READERS[name] = reader._replace(bases=kept)
+        if name not in readers or not kept:
+            del READERS[name]
+    for name in RUNS.keys() - set(runs):
+        del RUNS[name]
 
 
 def make_bases(bases: Path) -> None:
@@ -202,18 +226,15 @@ def make_bases(bases: Path) -> None:
         for folder in older:  # it would be used in the place of a damaged one
             shutil.rmtree(folder)
         making.rename(bases / name)
-    if not (bases / "callback").exists():
+    if "callback.load" in READERS and not (bases / "callback").exists():
         (bases / "callback").mkdir()
         callback().save(bases / "callback" / STATE)
-    if not (bases / "results").exists():
-        making = bases / ".results"
-        for pattern in EXPERIMENTS:
-            for file in RESULTS.glob(pattern):
-                if file.is_file():
-                    target = making / file.relative_to(RESULTS)
-                    target.parent.mkdir(parents=True, exist_ok=True)
-                    shutil.copyfile(file, target)
-        making.rename(bases / "results")
+    for name, patterns in EXPERIMENTS.items():
+        files = {file for pattern in patterns for file in RESULTS.glob(pattern) if file.is_file()}
+        for file in files:
+            target = bases / name / file.relative_to(RESULTS)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, target)
 
 
 def paths_of(reader: str, run: Path) -> list[Path]:
@@ -263,7 +284,7 @@ def attempt(home: Path, bases: Path, top: Path, seed: int, case: int) -> Iterato
     sentinel = plant(home)
     file = build(bases, place, home / "outside", random, reader, kind)
     if READERS[reader].always and base in RUNS:
-        shutil.copytree(bases / "rnd", place.run.with_name("sound"))
+        shutil.copytree(bases / next(iter(RUNS)), place.run.with_name("sound"))
     before = state_of(home)
     yield Outcome(case, reader, kind, file, "began", 0.0)
     start = time.monotonic()
@@ -391,6 +412,14 @@ def memory(what: str, process: int | str = "self") -> int:
     return 0
 
 
+def cpu_seconds(process: int | None) -> float:
+    """Of a process so far; the time that counts on a busy machine, unless it waits for nothing."""
+    with contextlib.suppress(OSError):
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return 0.0
+
+
 def watched(cases: range, attempt: Callable[[int], Iterator[Outcome]]) -> Iterator[Outcome]:
     """The outcomes of all cases, in worker processes that are replaced when they die or hang."""
     fork = multiprocessing.get_context("fork")
@@ -400,8 +429,8 @@ def watched(cases: range, attempt: Callable[[int], Iterator[Outcome]]) -> Iterat
         worker.start()
         theirs.close()
         last = Outcome(cases[0], "?", "?", "", "began", 0.0)
-        began = deadline = time.monotonic()
-        before, training, done, problem = 0, False, 0, ""
+        began = deadline = moved = time.monotonic()
+        before, used, limit, training, done, problem = 0, 0.0, SECONDS, False, 0, ""
         while not problem:
             try:
                 if ours.poll(0.05):
@@ -411,9 +440,10 @@ def watched(cases: range, attempt: Callable[[int], Iterator[Outcome]]) -> Iterat
                         continue
                     last = news
                     if last.outcome == "began":
-                        began = time.monotonic()
-                        deadline, training = began + SECONDS, False
-                        before = memory("VmRSS", worker.pid)
+                        began = moved = time.monotonic()
+                        before, training = memory("VmRSS", worker.pid), False
+                        used = cpu_seconds(worker.pid)
+                        limit = used + SECONDS
                     else:
                         done += 1
                         yield last
@@ -422,8 +452,12 @@ def watched(cases: range, attempt: Callable[[int], Iterator[Outcome]]) -> Iterat
                 break
             if last.outcome != "began" or last.reader == "?":
                 continue
-            if time.monotonic() > deadline:
-                problem = "accepted" if training else f"took more than {SECONDS:.0f} s"
+            now, used_before, used = time.monotonic(), used, cpu_seconds(worker.pid)
+            moved = now if used > used_before else moved
+            if training and now > deadline:
+                problem = "accepted"
+            elif not training and (used > limit or now - moved > SECONDS):
+                problem = f"took more than {SECONDS:.0f} s"
             elif memory("VmRSS", worker.pid) - before > GROWTH:
                 problem = "took more than 1 GB"
         if worker.is_alive() and problem:
@@ -469,12 +503,14 @@ def keep(outcome: Outcome, bases: Path, home: Path, seed: int, failures: Path) -
     top.mkdir(parents=True)
     build(bases, Place(top, base), home / "outside", random, reader, kind)
     about = outcome._asdict() | {"base": base, "seed": seed}
+    about |= {"readers": list(READERS), "runs": list(RUNS)}
     (top / "case.json").write_text(json.dumps(about, indent=1) + "\n")
 
 
 def replay(failure: Path, out: Path) -> int:
     """Call the reader of a kept case again, on its damaged files, and show what it prints."""
     about = json.loads((failure / "case.json").read_text())
+    restrict(about["readers"], about["runs"])
     attempted = functools.partial(
         attempt, out / "home", out / "bases", out / "replayed", about["seed"]
     )
@@ -490,6 +526,8 @@ def main() -> int:
     parser.add_argument("--cases", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path(tempfile.gettempdir()) / "emi_fault_files")
+    parser.add_argument("--readers", nargs="+", choices=list(READERS), default=list(READERS))
+    parser.add_argument("--runs", nargs="+", choices=list(RUNS), default=list(RUNS))
     parser.add_argument("--replay", type=Path, metavar="DIR", help="a folder in OUT/failures")
     args = parser.parse_args()
     out: Path = args.out.resolve()
@@ -499,6 +537,7 @@ def main() -> int:
     os.environ |= {"TMPDIR": str(out), "OMP_NUM_THREADS": "1"}
     sys.dont_write_bytecode = True
     sys.path.append(str(home))
+    restrict(args.readers, args.runs)
     warm_up(bases)
     os.chdir(home)
     if args.replay is not None:
@@ -544,11 +583,9 @@ def warm_up(bases: Path) -> None:
     maker.join()
     if maker.exitcode != 0:
         raise SystemExit("the runs could not be made")
-    for name in ("report.figures", "report.page.html", "reproduction.commands", "runs.watch"):
-        __import__(f"emi.{name}")
-    __import__("emi.runs.bonus_check")
-    __import__("emi.adapters.stable_baselines3")
-    __import__("imageio.v2")
+    for reader in READERS.values():
+        for module in reader.modules:
+            importlib.import_module(module)
 
 
 if __name__ == "__main__":
