@@ -90,7 +90,7 @@ def cost_of_runs(env: str, method: str, threads: int, roots: list[Path]) -> Cost
 def _runs_below(roots: tuple[Path, ...]) -> list[Run]:
     from emi.report.load import find_runs
 
-    return find_runs(roots)
+    return find_runs(roots).runs
 
 
 def main() -> None:

@@ -121,7 +121,7 @@ def test_runs_without_a_finished_episode_are_counted_and_not_drawn(
 def test_the_published_value_is_a_line_for_runs_of_as_many_steps(
     runs: Path, tmp_path: Path, figures: list[Figure]
 ) -> None:
-    three = find_runs([runs])[:3]
+    three = find_runs([runs]).runs[:3]
     panels = [
         curves.Panel("EMI", three, 218.1, Reference("book", steps=steps))
         for steps in (100_000, None)
@@ -154,7 +154,7 @@ def test_long_curves_are_thinned_and_keep_their_end() -> None:
 def test_six_panels_are_arranged_in_three_columns(
     runs: Path, tmp_path: Path, figures: list[Figure]
 ) -> None:
-    three = find_runs([runs])[:3]
+    three = find_runs([runs]).runs[:3]
     panels = [curves.Panel(f"variant {k}", three) for k in range(6)]
     curves.draw_learning_curves({"task": panels}, tmp_path / "x", title="SCALED: a note")
     grid = figures[0].axes[5].get_subplotspec()

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import save
 
-from emi.report.packed import RUNS, Record, embedding_file, metrics_file, pack, read_records
+from emi.report.packed import RUNS, embedding_file, metrics_file, pack, read_records
+from emi.report.record import Record
 from emi.reproduction.experiment import Arm
 from emi.training.config import to_dict
 from emi.training.presets import resolve

@@ -116,7 +116,8 @@ def test_scaled_seeds_and_samples(tmp_path: Path) -> None:
 def write_file(root: Path, target: str, seed: int, samples: int) -> None:
     path = root / FILES[target, seed]
     path.parent.mkdir(parents=True, exist_ok=True)
-    save_file({"samples": np.array([samples])}, path)
+    points = dict.fromkeys(("phi", "psi", "position", "action"), np.zeros((3, 2), np.float32))
+    save_file(points | {"r2": np.ones(2), "samples": np.array([samples])}, path)
 
 
 def test_a_file_with_fewer_samples_counts_as_missing(tmp_path: Path) -> None:

@@ -177,9 +177,9 @@ def test_a_run_with_other_settings_is_not_drawn(
     assert main(paper("draw", "ablation", "coefficient_search", "--results", tmp_path)) == 1
     said = capsys.readouterr()
     sentence = "was run with intrinsic.error_model=True and not False"
-    assert said.err.startswith("emi: ablation is not drawn: ")
-    assert sentence in said.err
+    assert said.err.startswith(f"emi: {wrong.path(tmp_path, 0)} {sentence}")
     assert said.err.count("\n") == 1
+    assert not (tmp_path / "figures" / "ablation.md").exists()
     assert str(tmp_path / "figures" / "coefficient_search.md") in said.out  # the others are
 
 
@@ -227,10 +227,20 @@ def test_a_damaged_run_is_named_and_the_rest_is_drawn(
     (ablation.ARMS[0].path(tmp_path, 1).parent / file).resolve().write_bytes(content)
     assert main(paper("draw", "ablation", "coefficient_search", "--results", tmp_path)) == 1
     said = capsys.readouterr()
-    assert said.err.startswith(f"emi: ablation is not drawn: {tmp_path}/ablation_no_information/")
+    assert said.err.startswith(f"emi: {tmp_path}/ablation_no_information/")
     assert f"{sentence} (" in said.err
     assert said.err.count("\n") == 1
     assert str(tmp_path / "figures" / "coefficient_search.md") in said.out
+    # The rest of the damaged experiment as well, if there is any.
+    place = f"missing: {ablation.ARMS[0].place} seeds "
+    assert (f"{place}1-4" in said.out) == (str(tmp_path / "figures" / "ablation.md") in said.out)
+    assert (f"{place}0-4" in said.out) == (file == "../../runs.json")
+    assert main(paper("list", "--results", tmp_path)) == 0
+    listed = capsys.readouterr()
+    assert listed.err == said.err
+    whole = len(listed.out.splitlines())
+    assert main(paper("list")) == 0
+    assert whole == len(capsys.readouterr().out.splitlines())
 
 
 @pytest.mark.parametrize(
@@ -248,7 +258,8 @@ def test_a_damaged_run_directory_is_named(
         (damaged / name).write_bytes(content)
     assert main(paper("draw", "ablation", "--results", tmp_path)) == 1
     error = capsys.readouterr().err
-    assert error.startswith(f"emi: ablation is not drawn: {damaged} cannot be read as a run (")
+    assert error.startswith(f"emi: {damaged} cannot be read as a run (")
+    assert error.count("\n") == 1
 
 
 def test_replacing_a_run_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

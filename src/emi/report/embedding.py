@@ -4,7 +4,6 @@ Both are drawn from the embedding sample that a complete run of emi or emi-d wri
 trajectories of its first environments in its last batch.
 """
 
-import zlib
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,17 +11,14 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
-from safetensors import SafetensorError
-from safetensors.numpy import load
 
 from emi.errors import UserError
 from emi.intrinsic.table import title_of
 from emi.report.curves import BLUE, GREY, HALO, ORANGE, new_figure, save_figure
-from emi.report.load import Run, read_file
+from emi.report.load import Run
+from emi.report.sample_file import Array, Sample, read_sample_file
 
-Array = npt.NDArray[Any]
 IntArray = npt.NDArray[np.int64]
-Sample = dict[str, Array]  # named as in the file, one row per transition
 
 FRAMES = (2, 3)  # rows and columns of frames next to a scatter of images
 PEAKS_APART = 50  # the distance of two peaks is at least the episode's length divided by this
@@ -112,21 +108,16 @@ def read_sample(run: Run) -> Sample:
     """The embedding sample of a run; UserError if it has none or it is damaged."""
     if run.embedding is None:
         raise UserError(f"{run.path} has no embedding: complete runs of emi and emi-d have one")
-    try:
-        return load(read_file(run.embedding))
-    except (SafetensorError, OSError, EOFError, zlib.error) as error:
-        raise UserError(f"{run.embedding} is damaged ({error}): train the run again") from None
+    return read_sample_file(run.embedding)
 
 
 def path_rows(sample: Sample) -> list[SampledEpisode]:
     """The episodes of a sample, by environment, each in time order."""
     env, ended = sample["env"], sample["ended"]
-    episodes = []
-    for number in np.unique(env):
-        rows = np.flatnonzero(env == number)
-        parts = np.split(rows, np.flatnonzero(ended[rows]) + 1)
-        episodes += [SampledEpisode(part, bool(ended[part[-1]])) for part in parts if len(part)]
-    return episodes
+    rows = np.argsort(env, kind="stable")  # by environment, then by time
+    last = ended[rows] | (np.diff(env[rows], append=-1) != 0)
+    parts = np.split(rows, np.flatnonzero(last)[:-1] + 1)
+    return [SampledEpisode(part, bool(ended[part[-1]])) for part in parts]
 
 
 def choose_episode(episodes: list[SampledEpisode]) -> SampledEpisode:

@@ -5,6 +5,7 @@ method with other settings, or with another number of steps, is another group.
 """
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -12,13 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from emi.intrinsic.table import title_of
-from emi.report.load import NOT_SETTINGS, Run, numbered
+from emi.report.load import NOT_SETTINGS, FoundRuns, Run, numbered
 from emi.report.privacy import public_config
 from emi.report.reference import Reference
 from emi.report.summary import Summary, summarise
 from emi.report.tables import in_millions
 
 MOST_NAMED_SETTINGS = 3  # in the label of a group; with more it gets a number instead
+# A setting that a label can show; a dollar would begin a formula in a figure.
+SHORT_SETTING = re.compile(r"[^$|\\]{1,80}")
 
 
 @dataclass(frozen=True)
@@ -47,11 +50,14 @@ def is_preset(runs: Iterable[Run]) -> bool:
     return any(run.changed == [] for run in runs)
 
 
-def group_runs(runs: Iterable[Run]) -> tuple[dict[str, list[Group]], list[str]]:
-    """Groups by environment, in the order of `runs`, and remarks on copied and repeated runs."""
-    remarks: list[str] = []
+def group_runs(found: FoundRuns) -> tuple[dict[str, list[Group]], list[str]]:
+    """Groups by environment, in the order of the runs, and remarks for the reader.
+
+    They are about what cannot be read, and about copied and repeated runs.
+    """
+    remarks = [problem.remark for problem in found.problems]
     variants: dict[tuple[str, str], dict[str, list[Run]]] = {}
-    for run in runs:
+    for run in found.runs:
         settings = json.dumps(run.settings, sort_keys=True)
         of_method = variants.setdefault((run.env, run.method), {})
         of_method.setdefault(settings, []).append(run)
@@ -87,7 +93,8 @@ def _variant_names(variants: Sequence[Sequence[Run]]) -> list[str]:
         parts = [
             _setting(key, config.get(key), whole=endings[key.rpartition(".")[2]] > 1) for key in own
         ]
-        names.append(", ".join(parts) if len(parts) <= MOST_NAMED_SETTINGS else None)
+        few = len(parts) <= MOST_NAMED_SETTINGS and all(map(SHORT_SETTING.fullmatch, parts))
+        names.append(", ".join(parts) if few else None)
     return numbered(names, "settings")
 
 

@@ -4,27 +4,30 @@ A run directory holds `config.json`, `provenance.json` and `metrics.csv`; comple
 emi-d also `embedding.safetensors`. For packed experiments see `packed`.
 """
 
-import csv
-import gzip
-import json
 import math
+import os
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from emi.errors import UserError
+from emi.errors import FAILED, UserError
 from emi.intrinsic.table import order_of
 from emi.report import packed
 from emi.report.first_reward import FirstReward, first_reward
-from emi.report.privacy import clean, private_words
+from emi.report.metrics_table import read_metrics
+from emi.report.privacy import HIDDEN, clean, private_words
+from emi.report.record import Record, checked, read_record
+from emi.report.sample_file import read_sample_file
 from emi.report.statistics import Array
 
 # These change time and memory, not the method: seeds of one group may differ in them.
 NOT_SETTINGS = frozenset({"seed", "threads", "device", "trpo.slices"})
+MOST_PRIVATE_WORDS = 1_000  # in the files of a run: each is searched for in every text
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,13 +98,12 @@ class Run:
     @cached_property
     def place(self) -> str:
         """Where the run lies, as readers of a report see it: without private names."""
-        # Each part is cleaned by itself: none of them is an absolute path.
-        return "/".join(clean(part, self.private) for part in self.shown.parts)
+        return _public_place(self.shown, self.private)
 
     @cached_property
     def private(self) -> frozenset[str]:
         """Names of people and hosts that its files or its path mention."""
-        return private_words(self.provenance, self.config, str(self.path.resolve()))
+        return private_words(self.provenance, self.config, os.path.realpath(self.path))
 
     def same_metrics(self, other: "Run") -> bool:
         return self.metrics.keys() == other.metrics.keys() and all(
@@ -131,53 +133,67 @@ def load_run(path: Path, shown: Path | None = None) -> Run:
     """Read the run at `path`: a run directory, or a run of a packed experiment.
 
     `shown` is the path below the folder that the user named. UserError if there is no run or it is
-    damaged.
+    damaged; its embedding is not read.
     """
-    record = packed.record_of(path)
-    if record is None and not (path / "config.json").exists():
-        raise UserError(f"{path} holds no run: there is no config.json in it")
     try:
-        config, provenance = record or [
-            json.loads((path / name).read_bytes()) for name in ("config.json", "provenance.json")
-        ]
-        run = Run(
-            env=config["env"],
-            method=config["method"],
-            seed=config["seed"],
-            steps=config["steps"],
-            path=path,
-            shown=shown or path,
-            config=config,
-            provenance=provenance,
-            metrics=_read_metrics(metrics_of(path) or path / "metrics.csv"),
-            embedding=embedding_of(path),
-        )
-        _ = run.finished, run.has_return, run.changed  # need what every run has
-    except packed.UNREADABLE as error:
-        raise UserError(
-            f"{path} cannot be read as a run ({packed.reason(error)}): repair it or leave it out"
-        ) from None
+        return _load(path, shown or path, packed.record_of(path))
+    except UserError as error:
+        sentence = f"{path} cannot be read as a run ({error}): repair it or leave it out"
+        raise UserError(sentence) from None
+
+
+def _load(path: Path, shown: Path, record: Record | UserError | None) -> Run:
+    """The run at `path`; a UserError names the file and the field that cannot be read."""
+    if isinstance(record, UserError):
+        raise record
+    if record is None and not (path / "config.json").exists():
+        raise UserError("it has no config.json")
+    files = f"{path}/config.json", f"{path}/provenance.json"
+    if record is not None:
+        files = (f"its config in {packed.RUNS}", f"its provenance in {packed.RUNS}")
+    try:
+        config, provenance = checked(record or read_record(path), files)
+        metrics = read_metrics(metrics_of(path) or path / "metrics.csv")
+        embedding = embedding_of(path)
+    except OSError as error:
+        problem = (error.strerror or str(error)).lower()
+        raise UserError(f"{error.filename or path} cannot be read: {problem}") from None
+    run = Run(
+        env=config["env"],
+        method=config["method"],
+        seed=config["seed"],
+        steps=config["steps"],
+        path=path,
+        shown=shown,
+        config=config,
+        provenance=provenance,
+        metrics=metrics,
+        embedding=embedding,
+    )
+    if len(run.private) > MOST_PRIVATE_WORDS:
+        raise UserError(f"its files name more than {MOST_PRIVATE_WORDS:,} people and hosts")
     return run
 
 
-def _read_metrics(file: Path) -> dict[str, Array]:
-    # What follows the last line break is a row that a running process is still writing.
-    header, *rows = csv.reader(read_file(file).decode().rpartition("\n")[0].splitlines())
-    table = np.array(rows, dtype=np.float64).reshape(len(rows), len(header))
-    return dict(zip(header, table.T, strict=True))
+def _public_place(shown: Path, private: frozenset[str]) -> str:
+    # Each part is cleaned by itself: none of them is an absolute path, or becomes one.
+    parts = (printable(clean(part, private)) for part in shown.parts)
+    return "/".join(HIDDEN if part in ("", ".", "..") else part for part in parts)
 
 
-def read_file(file: Path) -> bytes:
-    """The content of a file; of one that ends in .gz, decompressed."""
-    content = file.read_bytes()
-    return gzip.decompress(content) if file.suffix == ".gz" else content
+def printable(text: str) -> str:
+    """`text` in one line, without characters that a terminal would act on."""
+    return "".join(c if c.isprintable() else "?" for c in " ".join(text.split()))
 
 
 def has_begun(path: Path) -> bool:
     """Whether there is a run at `path` with metrics, which it has after its first iteration."""
-    if metrics_of(path) is None:
-        return False
-    return (path / "config.json").exists() or packed.record_of(path) is not None
+    try:
+        if metrics_of(path) is None:
+            return False
+        return (path / "config.json").exists() or packed.record_of(path) is not None
+    except OSError:  # which `load_run` reports
+        return True
 
 
 def metrics_of(path: Path) -> Path | None:
@@ -192,38 +208,127 @@ def embedding_of(path: Path) -> Path | None:
     return next((file for file in files if file.exists()), None)
 
 
-def find_runs(roots: Sequence[Path]) -> list[Run]:
-    """All runs in and below these folders, each once, by environment, method, seed and place."""
-    found: dict[Path, Run] = {}
-    roots = list({root.resolve(): root for root in roots}.values())
+class Problem(NamedTuple):
+    """A run or a folder that cannot be read, or not all of it."""
+
+    path: Path
+    shown: Path
+    reason: str
+    effect: str = "cannot be read"
+
+    @property
+    def sentence(self) -> str:
+        """For the user, who knows where the files are."""
+        return printable(f"{self.path} {self.effect} ({self.reason})")
+
+    @property
+    def remark(self) -> str:
+        """For every reader of a report: without private names."""
+        private = private_words(os.path.realpath(self.path))
+        reason = printable(clean(self.reason, private))
+        return f"{_public_place(self.shown, private)} {self.effect} ({reason})."
+
+
+class FoundRuns(NamedTuple):
+    """The runs in some folders, and what there cannot be read."""
+
+    runs: list[Run]
+    problems: list[Problem]
+
+
+def find_runs(roots: Sequence[Path]) -> FoundRuns:
+    """All runs in and below these folders, each once, by environment, method, seed and place.
+
+    What cannot be read is left out and named on stderr. UserError if nothing is left.
+    """
+    found: dict[str, Run] = {}
+    problems: list[Problem] = []
+    roots = list({os.path.realpath(root): root for root in roots}.values())
     for root, shown in zip(roots, _shown_roots(roots), strict=True):
-        paths = sorted(_paths_below(root))
+        paths = _search(root)
         if not paths and not root.exists():
             raise UserError(f"there is no {root}: give the folder of a run, a sweep or results")
         if not paths:
             raise UserError(f"no runs in {root}: give a folder that holds metrics.csv files")
-        for path in paths:
-            if path.resolve() not in found:
-                found[path.resolve()] = load_run(path, shown / path.relative_to(root))
-    return sorted(
+        for path, record in sorted(paths.items()):
+            real, where = os.path.realpath(path), shown / os.path.relpath(path, root)
+            if real in found:
+                continue
+            try:
+                found[real] = _load(path, where, record)
+            except UserError as error:
+                problems.append(Problem(path, where, str(error)))
+                continue
+            try:
+                check_embedding(found[real])
+            except UserError as error:
+                effect = "is shown without its embedding"
+                problems.append(Problem(path, where, str(error), effect))
+                found[real] = replace(found[real], embedding=None)
+    _name(problems, nothing_left=not found)
+    runs = sorted(
         found.values(), key=lambda run: (run.env, order_of(run.method), run.seed, run.place)
     )
+    return FoundRuns(runs, problems)
 
 
-def _paths_below(root: Path) -> set[Path]:
-    """The paths of all runs in and below `root`, which may lie inside a packed experiment."""
-    paths = {file.parent for file in root.rglob("metrics.csv")}
-    above = [folder / packed.RUNS for folder in list(root.parents)[: packed.DEPTH]]
-    for file in (*root.rglob(packed.RUNS), *(file for file in above if file.is_file())):
-        records = (file.parent / key for key in packed.read_records(file.parent))
-        paths |= {path for path in records if path.is_relative_to(root)}
-    return paths
+def check_embedding(run: Run) -> None:
+    """UserError if the run has an embedding sample that cannot be shown."""
+    if run.embedding is not None:
+        read_sample_file(run.embedding)
+
+
+def _name(problems: Sequence[Problem], *, nothing_left: bool) -> None:
+    """One line each on stderr; UserError if nothing is left."""
+    if nothing_left and len(problems) == 1:
+        raise UserError(problems[0].sentence, FAILED)
+    for problem in problems:
+        print(f"emi: {problem.sentence}", file=sys.stderr)
+    if nothing_left:
+        raise UserError(f"none of these {len(problems)} runs can be read: repair one", FAILED)
+
+
+def _search(root: Path) -> dict[Path, Record | UserError | None]:
+    """The paths of all runs in and below `root`, which may lie inside a packed experiment.
+
+    The value of a packed run is its record, that of a folder that cannot be read the reason. Links
+    to folders are not followed. No recursion: a tree can be deeper than Python's stack.
+    """
+    found: dict[Path, Record | UserError | None] = {}
+    experiments = list(root.parents)[: packed.DEPTH]
+    folders = [root]
+    while folders:
+        folder = folders.pop()
+        try:
+            with os.scandir(folder) as entries:
+                inside = {entry.name: entry.is_dir(follow_symlinks=False) for entry in entries}
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as error:
+            found[folder] = UserError((error.strerror or str(error)).lower())
+            continue
+        folders += [folder / name for name, is_folder in inside.items() if is_folder]
+        if "metrics.csv" in inside:
+            found[folder] = None
+        if packed.RUNS in inside:
+            experiments.append(folder)
+    for experiment in experiments:
+        try:
+            records = packed.read_records(experiment)
+        except UserError as error:
+            found[experiment / packed.RUNS] = error
+            continue
+        places = ((experiment / key, record) for key, record in records.items())
+        found |= {path: record for path, record in places if path.is_relative_to(root)}
+    return found
 
 
 def _shown_roots(roots: Sequence[Path]) -> list[Path]:
     """The folders as readers see them: without where they lie on this machine."""
     names = [
-        root.resolve().name if root.is_absolute() or ".." in root.parts else root.as_posix()
+        Path(os.path.realpath(root)).name
+        if root.is_absolute() or ".." in root.parts
+        else root.as_posix()
         for root in roots
     ]
     return [Path(name) for name in numbered(names, "folder")]

@@ -11,27 +11,19 @@ runs.json, what all runs of one (env, method) have in common is written once.
 """
 
 import json
-import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
 
 from emi.errors import UserError
+from emi.report.record import Json, Record
+from emi.untrusted_file import read_json
 
 RUNS = "runs.json"
+RUNS_BYTES = 4_000_000  # the largest of results/ has 80,000
 DEPTH = 3  # folders between an experiment and the name of a run
 
-# What reading a damaged file can raise.
-UNREADABLE = (OSError, EOFError, AttributeError, KeyError, TypeError, ValueError, zlib.error)
-
-Json = dict[str, Any]
-
-
-class Record(NamedTuple):
-    """What config.json and provenance.json of a run directory hold."""
-
-    config: Json
-    provenance: Json
+# What a value of the wrong type can raise, and a file that cannot be read.
+UNREADABLE = (OSError, AttributeError, KeyError, TypeError, ValueError)
 
 
 def metrics_file(path: Path) -> Path:
@@ -52,12 +44,13 @@ def record_of(path: Path) -> Record | None:
 def read_records(experiment: Path) -> dict[str, Record]:
     """The records of a packed experiment by `<env>/<method>/seed<k>`; empty if it has none."""
     path = experiment / RUNS
-    if not path.exists():
-        return {}
+    found: dict[str, Record] = {}
     try:
-        found = {}
-        for method, group in json.loads(path.read_text(encoding="utf-8")).items():
+        if not path.exists():
+            return found
+        for method, group in read_json(path, RUNS_BYTES).items():
             for seed, own in group["runs"].items():
+                _require_place(f"{method}/{seed}")
                 starts = [{**group["start"], **start} for start in own["starts"]]
                 record = Record({**group["config"], **own["config"]}, {"starts": starts})
                 if "changed" in own:
@@ -70,7 +63,15 @@ def read_records(experiment: Path) -> dict[str, Record]:
 
 def reason(error: Exception) -> str:
     """An exception as one line."""
-    return " ".join(f"{type(error).__name__}: {error}".split())
+    kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
+    return " ".join(f"{kind}{error}".split())
+
+
+def _require_place(key: str) -> None:
+    """UserError unless a run of this name lies below the experiment."""
+    parts = key.split("/")
+    if len(parts) != DEPTH or not {"", ".", ".."}.isdisjoint(parts) or not key.isprintable():
+        raise UserError(f"{key!a} is not <env>/<method>/seed<k>")
 
 
 def pack(records: Mapping[str, Record]) -> bytes:

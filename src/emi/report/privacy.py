@@ -18,20 +18,21 @@ _PRIVATE_KEY = re.compile(
     r"user|host|login|mail|home|address|token|secret|passw|credential|(^|_)(node|cwd|ip|pwd)($|_)",
     re.IGNORECASE,
 )
-_PRIVATE_OPTION = re.compile(r"(--?(?:address|user|host|login|node)[\w-]*)([= ]+)(\S+)", re.I)
+_PRIVATE_OPTION = re.compile(r"(--?(?:address|user|host|login|node)[\w-]{0,40})([= ]+)(\S+)", re.I)
 _HOME = re.compile(r"(?:[/\\](?:home|Users)[/\\]|~)([\w.-]+)")
-_MAIL = re.compile(r"([\w.+-]+)@([\w.-]+)")
+_MAIL = re.compile(r"([\w.+-]{1,64})@([\w.-]+)")
 # Patterns and their replacements. The order matters: an address contains what looks like a path.
+# Repetitions are bounded, because the time for a long text would grow with its square otherwise.
 _PLACES: tuple[tuple[re.Pattern[str], str], ...] = (
     (_PRIVATE_OPTION, rf"\1\2{HIDDEN}"),
-    (re.compile(r"\b([a-z][a-z0-9+.-]*)://[^\s'\",;]*", re.IGNORECASE), rf"\1:{HIDDEN}"),
-    (re.compile(r"[\w.+-]+@[\w.-]+(:\S*)?"), HIDDEN),
+    (re.compile(r"\b([a-z][a-z0-9+.-]{0,30})://[^\s'\",;]*", re.IGNORECASE), rf"\1:{HIDDEN}"),
+    (re.compile(r"[\w.+-]{1,64}@[\w.-]+(:\S*)?"), HIDDEN),
     # \\server\share\name and C:\Users\name, then /home/me/name, ~/name and ../name.
     (re.compile(r"(?:\b[A-Za-z]:|\\)[\\/](?:[^\s\\/'\"]*[\\/])*([^\s\\/'\"]*)"), r"\1"),
     (re.compile(r"(?<![\w.…])(?:~[\w.-]*|\.\.)?/(?:[^\s/'\",;]*/)*([^\s/'\",;]*)"), r"\1"),
     (re.compile(r"\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b"), HIDDEN),  # 10.0.0.7:6379
-    (re.compile(r"\b(?:[a-z0-9-]+\.){2,}[a-z]{2,}(?::\d+)?\b", re.IGNORECASE), HIDDEN),
-    (re.compile(r"\b[a-z][\w.-]*:\d{2,5}\b", re.IGNORECASE), HIDDEN),  # host:6379
+    (re.compile(r"\b(?:[a-z0-9-]{1,63}\.){2,20}[a-z]{2,}(?::\d+)?\b", re.IGNORECASE), HIDDEN),
+    (re.compile(r"\b[a-z][\w.-]{0,255}:\d{2,5}\b", re.IGNORECASE), HIDDEN),  # host:6379
 )
 
 

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from gymnasium.vector import VectorWrapper
 from safetensors import SafetensorError
-from safetensors.numpy import load_file, save
+from safetensors.numpy import load, save
 
 from emi.agent.policy import PolicyConfig, make_policy
 from emi.agent.rollout import collect
@@ -31,6 +31,7 @@ from emi.report.summary import Estimate
 from emi.report.tables import estimate, write_csv
 from emi.reproduction.drawing import table_of, write_markdown
 from emi.reproduction.experiment import Budget, Cell, Experiment, FileMaker, Found
+from emi.untrusted_file import read_file
 
 Target = Literal["action", "state"]
 TARGETS: tuple[Target, ...] = ("action", "state")
@@ -38,6 +39,7 @@ SEEDS = range(5)
 SAMPLES = 30_000  # supplementary section 7
 SHOWN = 2_000  # points per scatter plot
 FEWEST_SAMPLES = 1_000  # of a scaled run
+MOST_BYTES = 1_000_000  # of a file that is read
 
 # λ from supplementary section 7; minibatches and epochs as in all experiments of the paper. The
 # weight of the KL is that of the authors' image script; the paper does not state it.
@@ -108,10 +110,23 @@ def read(root: Path) -> dict[Cell, dict[str, Array]]:
     for cell, path in ((cell, root / name) for cell, name in FILES.items()):
         if path.exists():
             try:
-                found[cell] = load_file(path)
-            except (SafetensorError, OSError) as error:
+                found[cell] = load(read_file(path, MOST_BYTES))
+                _check(found[cell])
+            except (SafetensorError, OSError, KeyError, ValueError) as error:
                 raise UserError(f"{path} is damaged ({error}): run box_image again") from None
     return found
+
+
+def _check(arrays: dict[str, Array]) -> None:
+    """KeyError or ValueError unless `arrays` are those that `make` writes."""
+    rows = len(arrays["phi"])
+    shapes = dict.fromkeys(("phi", "psi", "position", "action"), (rows, 2))
+    for name, shape in (shapes | {"r2": (2,), "samples": (1,)}).items():
+        array = arrays[name]
+        if not 1 <= rows <= SHOWN or array.shape != shape or array.dtype.kind not in "fi":
+            raise ValueError(f"{name} is {array.dtype} {array.shape}")
+        if not (np.abs(array) <= 1e15).all():
+            raise ValueError(f"{name} is not finite")
 
 
 def sizes(root: Path) -> dict[Cell, int]:

@@ -10,11 +10,17 @@ from typing import Any
 
 from emi.durable_file import write_durably
 from emi.report import packed
-from emi.report.load import Run, embedding_of, has_begun, metrics_of, read_file
+from emi.report.load import Run, embedding_of, has_begun, metrics_of
+from emi.report.metrics_table import METRICS_BYTES
+from emi.report.record import Record
+from emi.report.sample_file import SAMPLE_BYTES, read_sample_file
 from emi.report.tables import in_millions
 from emi.reproduction.experiment import Arm, finished_run
 from emi.training.config import from_dict
 from emi.training.presets import command_words
+from emi.untrusted_file import read_file
+
+MANIFEST_BYTES = 16_000_000
 
 
 def collect_arm(arm: Arm, source: Path, results: Path) -> list[Path]:
@@ -49,13 +55,13 @@ def pack_runs(runs: Sequence[Run], arm: Arm, results: Path) -> list[Path]:
         path = arm.path(results, run.seed)
         file = metrics_of(run.path)
         assert file is not None, "a finished run has metrics"
-        content, target = read_file(file), packed.metrics_file(path)
-        if target.exists() and read_file(target) != content:
+        content, target = read_file(file, METRICS_BYTES), packed.metrics_file(path)
+        if target.exists() and read_file(target, METRICS_BYTES) != content:
             # The embedding belongs to the run that is replaced.
             packed.embedding_file(path).unlink(missing_ok=True)
         write_compressed(target, content)
         provenance = {k: v for k, v in run.provenance.items() if k in ("changed", "starts")}
-        records[path.relative_to(experiment).as_posix()] = packed.Record(run.config, provenance)
+        records[path.relative_to(experiment).as_posix()] = Record(run.config, provenance)
         # Sweeps hand a run its config as a file: the manifest has the equivalent command.
         command = shlex.join(["emi", *command_words(from_dict(run.config))])
         key, seconds = path.relative_to(results).as_posix(), float(run.metrics["seconds"][-1])
@@ -69,7 +75,10 @@ def pack_runs(runs: Sequence[Run], arm: Arm, results: Path) -> list[Path]:
 def collect_embedding(source: Path, target: Path) -> list[Path]:
     """Pack the embedding sample of the run at `source`, if it has one."""
     file, packed_file = embedding_of(source), packed.embedding_file(target)
-    return [] if file is None else [write_compressed(packed_file, read_file(file))]
+    if file is None:
+        return []
+    read_sample_file(file)  # UserError if it is damaged
+    return [write_compressed(packed_file, read_file(file, SAMPLE_BYTES))]
 
 
 def write_compressed(target: Path, content: bytes) -> Path:
@@ -82,13 +91,13 @@ def write_compressed(target: Path, content: bytes) -> Path:
 def manifest_row(
     key: str, starts: Sequence[Mapping[str, Any]], command: str, seed: str, seconds: float
 ) -> dict[str, str]:
-    machine = starts[0]["machine"]
+    machine = starts[0].get("machine") or {} if starts else {}
     return {
         "run": key,
         "commit": commits_of(starts),
         "command": command,
         "seed": seed,
-        "machine": f"{machine['cpu']}, {machine['cores']} cores",
+        "machine": f"{machine.get('cpu', 'unknown')}, {machine.get('cores', '?')} cores",
         "minutes": f"{seconds / 60:.1f}",
     }
 
@@ -96,7 +105,7 @@ def manifest_row(
 def commits_of(starts: Iterable[Mapping[str, Any]]) -> str:
     """The commits at which a run was started or resumed, each once."""
     commits = (
-        (start["commit"] or "unknown") + ("+modified" if start["modified"] else "")
+        (start.get("commit") or "unknown") + ("+modified" if start.get("modified") else "")
         for start in starts
     )
     return " ".join(dict.fromkeys(commits))
@@ -105,8 +114,8 @@ def commits_of(starts: Iterable[Mapping[str, Any]]) -> str:
 def add_to_manifest(results: Path, rows: Sequence[dict[str, str]]) -> None:
     """Add rows to MANIFEST.csv in sorted order; a row of the same run is replaced."""
     path = results / "MANIFEST.csv"
-    lines = path.read_text().splitlines(keepends=True) if path.exists() else []
-    known = {row["run"]: row for row in (*csv.DictReader(lines), *rows)}
+    content = read_file(path, MANIFEST_BYTES).decode() if path.exists() else ""
+    known = {row["run"]: row for row in (*csv.DictReader(content.splitlines()), *rows)}
     text = io.StringIO()
     writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
     writer.writeheader()

@@ -6,13 +6,13 @@ be drawn where they are, and be collected without naming a target.
 
 import functools
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from emi import program
-from emi.errors import UserError
-from emi.report.load import load_run
+from emi.errors import FAILED, UserError
+from emi.report.load import load_run, printable
 from emi.report.tables import in_millions
 from emi.reproduction.catalogue import EXPERIMENTS, named
 from emi.reproduction.collect import collect_arm, collect_embedding
@@ -31,8 +31,10 @@ def list_experiments(results: Path) -> int:
     _require_folder(results)
     load = functools.cache(load_run)  # experiments share runs
     width = max(len(experiment.name) for experiment in EXPERIMENTS)
+    problems: dict[str, None] = {}
     for experiment in EXPERIMENTS:
         found = find(experiment, results, load)
+        problems |= dict.fromkeys(found.problems)
         there = sum(map(len, found.runs.values()))
         whole = there + sum(map(len, found.missing.values()))
         short = sum(run.steps < arm.steps for arm, runs in found.runs.items() for run in runs)
@@ -42,6 +44,7 @@ def list_experiments(results: Path) -> int:
         if files:
             parts.append(f"{files - len(found.missing_files)} of {files} files")
         print(f"{experiment.name:<{width}}  {experiment.question} ({', '.join(parts)})")
+    _name(problems)
     return 0
 
 
@@ -156,20 +159,21 @@ def collect_results(names: Sequence[str], runs: Path, results: Path) -> int:
 def draw_experiments(names: Sequence[str], results: Path, out: Path) -> int:
     """Draw every table and figure of which something is in `results`, then say what is missing.
 
-    The exit code is 1 if something that is there could not be drawn.
+    What is damaged or does not belong where it lies is named and left out. The exit code is 1 if
+    something that is there could not be drawn.
     """
     _require_folder(results)
     load = functools.cache(load_run)
     lacking: dict[str, list[str]] = {}
-    code = 0
+    problems: dict[str, None] = {}
     for experiment in named(names):
+        found = find(experiment, results, load)
+        problems |= dict.fromkeys(found.problems)
         try:
             with working(f"drawing {experiment.name}"):
-                found = find(experiment, results, load)
                 written = [] if found.nothing else experiment.draw(found, out / experiment.name)
         except UserError as error:
-            print(f"emi: {experiment.name} is not drawn: {error}", file=sys.stderr)
-            code = 1
+            problems[f"{experiment.name} is not drawn: {error}"] = None
             continue
         for path in written:
             print(path)
@@ -183,7 +187,13 @@ def draw_experiments(names: Sequence[str], results: Path, out: Path) -> int:
             lacking.setdefault(line, []).append(experiment.name)
     for line, wanted in lacking.items():
         print(f"missing: {line} ({', '.join(wanted)})")
-    return code
+    _name(problems)
+    return FAILED if problems else 0
+
+
+def _name(problems: Iterable[str]) -> None:
+    for problem in problems:
+        print(f"emi: {printable(problem)}", file=sys.stderr)
 
 
 def _require_folder(results: Path) -> None:

@@ -5,7 +5,6 @@ from pathlib import Path
 
 from emi.durable_file import write_durably
 from emi.report.curves import draw_learning_curves, return_panel
-from emi.report.load import embedding_of, load_run
 from emi.report.reference import reference_for
 from emi.report.summary import Summary
 from emi.report.tables import csv_row, markdown_table, return_table, with_ending, write_csv
@@ -58,9 +57,7 @@ def table_of(rows: Sequence[Mapping[str, str]]) -> str:
 
 def draw_samples(found: Found, stem: Path, draw: Callable[..., Path]) -> list[Path]:
     """`draw` for each available embedding sample, as `<stem>_<environment>`."""
-    paths = [found.root / name for name in found.experiment.embeddings]
-    runs = [load_run(path) for path in paths if embedding_of(path) is not None]
     return [
         draw(run, stem.with_name(f"{stem.name}_{run.env}"), note=found.scaled(run.env))
-        for run in runs
+        for run in found.samples
     ]

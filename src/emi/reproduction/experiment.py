@@ -8,13 +8,13 @@ with the same layout, such as that of `emi paper run`.
 import functools
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from emi.errors import UserError
 from emi.intrinsic.table import title_of
 from emi.report.groups import Group
-from emi.report.load import Run, dotted, embedding_of, has_begun, load_run
+from emi.report.load import Run, check_embedding, dotted, has_begun, load_run
 from emi.report.tables import in_millions
 from emi.runs.run_directory import file_name
 from emi.training.config import to_dict
@@ -122,11 +122,19 @@ class Found:
     runs: Mapping[Arm, list[Run]]  # finished runs, by seed; arms without any are left out
     missing: Mapping[Arm, list[int]] = field(default_factory=dict)  # seeds without finished runs
     missing_files: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()  # a sentence on each run that is there and cannot be used
 
     @property
     def nothing(self) -> bool:
         files = (*self.experiment.embeddings, *self.experiment.files)
         return not self.runs and len(self.missing_files) == len(files)
+
+    @property
+    def samples(self) -> list[Run]:
+        """The runs whose embedding samples are drawn, as far as they are available."""
+        runs = {run.path: run for row in self.runs.values() for run in row}
+        paths = [self.root / name for name in self.experiment.embeddings]
+        return [runs[path] for path in paths if path in runs and runs[path].embedding is not None]
 
     def groups(self, env: str) -> list[Group]:
         """The arms of an environment as groups, in the grid's order."""
@@ -153,26 +161,36 @@ class Found:
 
 
 def find(experiment: Experiment, root: Path, load: Load = load_run) -> Found:
-    """What `root` holds of an experiment; UserError if a run does not belong where it lies.
+    """What `root` holds of an experiment.
 
-    An unfinished run counts as missing: its last return is not a final return.
+    An unfinished run counts as missing: its last return is not a final return. So does a run that
+    is damaged or does not belong where it lies, which is a problem as well.
     """
     runs: dict[Arm, list[Run]] = {}
     missing: dict[Arm, list[int]] = {}
+    problems: dict[str, None] = {}  # each once: all runs of an experiment share a runs.json
     for arm in experiment.arms:
         for seed in arm.seeds:
-            run = finished_run(arm, root, seed, load)
+            run = None
+            try:
+                run = finished_run(arm, root, seed, load)
+            except UserError as error:
+                problems[str(error)] = None
             if run is None:
                 missing.setdefault(arm, []).append(seed)
-            else:
-                runs.setdefault(arm, []).append(run)
-    absent = [
-        f"the embedding of {name}"
-        for name in experiment.embeddings
-        if not embedding_of(root / name)
-    ]
+                continue
+            try:
+                if f"{arm.place}/seed{seed}" in experiment.embeddings:
+                    check_embedding(run)
+            except UserError as error:
+                problems[str(error)] = None
+                run = replace(run, embedding=None)
+            runs.setdefault(arm, []).append(run)
+    found = Found(experiment, root, runs, missing, problems=tuple(problems))
+    drawn = {run.path for run in found.samples}
+    absent = [f"the embedding of {n}" for n in experiment.embeddings if root / n not in drawn]
     absent += [name for name in experiment.files if not (root / name).exists()]
-    return Found(experiment, root, runs, missing, tuple(absent))
+    return replace(found, missing_files=tuple(absent))
 
 
 def finished_run(arm: Arm, root: Path, seed: int, load: Load = load_run) -> Run | None:
@@ -184,6 +202,9 @@ def finished_run(arm: Arm, root: Path, seed: int, load: Load = load_run) -> Run 
         what = f"a run of {run.env}, {run.method}, seed {run.seed}"
         raise UserError(f"{path} holds {what}: move it where it belongs")
     wanted = _settings(arm)
+    for key in (word.split("=")[0] for word in arm.settings):
+        if key not in run.settings:
+            raise UserError(f"{path} does not say its {key}: move it elsewhere")
     for key, value in run.settings.items():
         # Settings that are unknown today, or did not exist then, cannot be compared.
         if key in wanted and value != wanted[key]:

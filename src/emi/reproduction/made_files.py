@@ -12,9 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from emi.durable_file import write_durably
+from emi.errors import UserError
+from emi.report.record import PROVENANCE_BYTES
 from emi.reproduction.collect import add_to_manifest, manifest_row
 from emi.reproduction.experiment import Budget, FileMaker, seed_text
 from emi.runs.provenance import describe_start
+from emi.untrusted_file import read_json
 
 PROVENANCE = "provenance.json"
 
@@ -71,8 +74,19 @@ def _state(place: Path) -> dict[Path, int]:
 
 def _starts(place: Path) -> Starts:
     path = place / PROVENANCE
-    starts: Starts = json.loads(path.read_text())["starts"] if path.exists() else []
-    return starts
+    if not path.exists():
+        return []
+    match read_json(path, PROVENANCE_BYTES):
+        case {"starts": [*starts]} if all(map(_is_start, starts)):
+            return starts
+    raise UserError(f"{path} is damaged: restore it")
+
+
+def _is_start(start: Any) -> bool:
+    match start:
+        case {"time": str(), "command": str(), "seeds": [*seeds]}:
+            return all(isinstance(seed, int) for seed in seeds)
+    return False
 
 
 def _write(place: Path, starts: Iterable[dict[str, Any]]) -> None:

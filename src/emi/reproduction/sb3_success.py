@@ -9,7 +9,6 @@ A run takes about three minutes on one core.
 import csv
 import functools
 import io
-import json
 import multiprocessing
 import signal
 import time
@@ -27,7 +26,6 @@ from emi.intrinsic.emi import EMI
 from emi.intrinsic.normalize_observation import NormalizeObservation
 from emi.intrinsic.normalize_reward import NormalizeReward
 from emi.report.curves import BLUE, GREY, ORANGE, new_figure, save_figure
-from emi.report.load import read_file
 from emi.report.packed import UNREADABLE
 from emi.report.statistics import on_common_steps
 from emi.report.summary import Estimate, Rate
@@ -35,6 +33,7 @@ from emi.report.tables import estimate, rate_text
 from emi.reproduction.collect import write_compressed
 from emi.reproduction.drawing import table_of, write_markdown
 from emi.reproduction.experiment import Budget, Cell, Experiment, FileMaker, Found
+from emi.untrusted_file import read_file
 
 ENV = "MountainCarContinuous-v0"
 SEEDS = range(5)
@@ -47,6 +46,7 @@ FILES = ("runs.csv", "curves.csv.gz")
 TITLES = {"ppo": "PPO", "emi": "PPO + EMI, raw", "emi-standardised": "PPO + EMI"}
 # Seed by seed, so that an interrupted experiment compares all arms.
 CELLS = tuple((arm, seed) for seed in SEEDS for arm in TITLES)
+MOST_BYTES, MOST_STEPS = 16_000_000, 1e12  # of a file that is read
 COLOURS = {"ppo": GREY, "emi": ORANGE, "emi-standardised": BLUE}
 
 # PPO has SB3's defaults in every arm. Each bonus is divided by the running standard deviation of
@@ -157,19 +157,31 @@ def load(out: Path) -> Runs:
         return runs
     try:
         for line in _lines(out / "runs.csv"):
-            row = Row(line["arm"], *(json.loads(line[name] or "null") for name in Row._fields[1:]))
+            row = Row(line["arm"], *(_number(line[name]) for name in Row._fields[1:]))
             runs[row.arm, row.seed] = (row, [])
         for line in _lines(out / "curves.csv.gz"):
-            end = EpisodeEnd(*(json.loads(line[name]) for name in EpisodeEnd._fields))
+            end = EpisodeEnd(*(_number(line[name]) for name in EpisodeEnd._fields))
             if (cell := (line["arm"], int(line["seed"]))) in runs:
                 runs[cell][1].append(end)
+        if any(arm not in TITLES or not episodes for (arm, _), (_, episodes) in runs.items()):
+            raise ValueError("an unknown arm, or a run without episodes")
     except UNREADABLE as error:
         raise UserError(f"{out} is damaged ({error}): run sb3_success again") from None
     return runs
 
 
 def _lines(file: Path) -> Iterator[dict[str, str]]:
-    return csv.DictReader(read_file(file).decode().splitlines())
+    return csv.DictReader(read_file(file, MOST_BYTES).decode().splitlines())
+
+
+def _number(text: str) -> Any:
+    """A whole number, a number or nothing; ValueError for anything else."""
+    if not text:
+        return None
+    value = float(text) if "." in text else int(text)
+    if not abs(value) <= MOST_STEPS:  # NaN as well
+        raise ValueError(f"{value:g} is too large")
+    return value
 
 
 def make(root: Path, cells: Sequence[Cell], steps: int, budget: Budget) -> None:

@@ -317,7 +317,7 @@ class TestGroups:
 
     def test_a_bracket_before_a_slash_starts_no_absolute_path(self, tmp_path: Path) -> None:
         write_run(tmp_path / "runs (old)" / "emi" / "seed0", [1.0])
-        (one,) = find_runs([tmp_path / "runs (old)"])
+        (one,) = find_runs([tmp_path / "runs (old)"]).runs
         assert one.place == "runs (old)/emi/seed0"
 
     def test_time_and_memory_tell_no_groups_apart(self, tmp_path: Path) -> None:
@@ -501,9 +501,8 @@ class TestCommand:
         [
             ("nowhere", "there is no nowhere: give the folder of a run, a sweep or results"),
             ("empty", "no runs in empty: give a folder that holds metrics.csv files"),
-            ("broken", "broken cannot be read as a run ("),
-            ("alone", "alone cannot be read as a run ("),
-            ("torn", "torn/embedding.safetensors is damaged ("),
+            ("broken", "broken cannot be read (broken/metrics.csv has no column steps)"),
+            ("alone", "alone cannot be read (env in alone/config.json must be a name "),
         ],
     )
     def test_a_bad_folder_is_one_sentence(
@@ -512,8 +511,7 @@ class TestCommand:
         Path("empty").mkdir()
         (write_run(Path("broken"), [1.0]) / "metrics.csv").write_text("iteration\n1,2\n")
         (write_run(Path("alone"), [1.0]) / "config.json").write_text("{}")
-        (write_run(Path("torn"), [1.0]) / "embedding.safetensors").write_bytes(b"123")
-        assert main(["report", folder]) == 2
+        assert main(["report", folder]) == (1 if "cannot be read" in sentence else 2)
         out, err = capsys.readouterr()
         assert out == ""
         assert err.startswith(f"emi: {sentence}")

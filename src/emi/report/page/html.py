@@ -26,7 +26,7 @@ SCRIPTS = ("data", "draw", "curves", "table", "explorer", "timeline", "runs", "m
 
 
 def write_page(roots: Sequence[Path], out: Path, references: References) -> Path:
-    """Write the page of all runs in and below `roots`; UserError if a run cannot be read."""
+    """Write the page of all runs in and below `roots`; UserError if none can be read."""
     page = build_page(roots, references)
     out.parent.mkdir(parents=True, exist_ok=True)
     write_durably(out.resolve(), page.encode())

@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from emi.report.embedding import Array, Sample, choose_episode, path_rows, peaks, plane, read_sample
+from emi.report.embedding import choose_episode, path_rows, peaks, plane, read_sample
 from emi.report.load import Run
 from emi.report.page.encoding import encoded_frames, packed, quantised
+from emi.report.sample_file import Array, Sample
 
 MOST_STATES = 40_000  # on a page, of all samples together: about 20 MB with frames
 
@@ -49,6 +50,7 @@ def encode_sample(sample: Sample, number: int) -> EncodedSample:
     points, axes = plane(sample["phi"], sample["clock"])
     sizes = [len(episode.rows) for episode in episodes]
     starts = np.cumsum([0, *sizes])
+    chosen = choose_episode(episodes)
     norm = np.linalg.norm(sample["error"][order], axis=1)
     to_come = returns_to_come(sample["reward"][order], sizes)
     values: dict[str, Any] = {
@@ -73,7 +75,7 @@ def encode_sample(sample: Sample, number: int) -> EncodedSample:
             }
             for start, size, episode in zip(starts, sizes, episodes, strict=False)
         ],
-        "first": next(k for k, one in enumerate(episodes) if one is choose_episode(episodes)),
+        "first": next(k for k, one in enumerate(episodes) if one is chosen),
     }
     if "frame" not in sample:
         return EncodedSample(values, [])
