@@ -6,7 +6,7 @@ smaller than SMALL points.
 
 import io
 import textwrap
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,7 +36,8 @@ _DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (5, 1.5, 1, 1.5
 WIDTH = 7.2  # inches
 SMALL, NORMAL = 7.0, 8.0  # points
 DPI = 200
-LEVELS = [round(round(value * 31 / 255) * 255 / 31) for value in range(256)]  # 32 of 256
+GIF_COLOURS = 192
+LEVELS = [round(round(value * 63 / 255) * 255 / 63) for value in range(256)]  # 64 of 256
 LETTER = 0.53  # mean width of a letter, as a share of its size
 HALO = [withStroke(linewidth=2.0, foreground="white")]
 
@@ -179,10 +180,27 @@ def spread(values: Iterable[float], gap: float, low: float, high: float) -> list
     return places
 
 
+def save_animation(frames: Sequence[Image.Image], seconds: Sequence[float], stem: Path) -> Path:
+    """Write `stem`.gif, which repeats for ever; all frames share one palette.
+
+    The same frames give the same bytes.
+    """
+    path = with_ending(stem, "gif")
+    some = frames[:: max(1, len(frames) // 6)]
+    sheet = Image.new("RGB", (frames[0].width, frames[0].height * len(some)))
+    for number, frame in enumerate(some):
+        sheet.paste(frame, (0, number * frame.height))
+    palette = sheet.quantize(GIF_COLOURS, Image.Quantize.MAXCOVERAGE)
+    first, *others = (frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames)
+    milliseconds = [round(1000 * duration) for duration in seconds]
+    first.save(path, save_all=True, append_images=others, duration=milliseconds, loop=0)
+    return path
+
+
 def save_figure(figure: Figure, stem: Path) -> Path:
     """Write `stem`.png; the same figure gives the same bytes.
 
-    Five bits per colour look the same as eight, and make thousands of dots a third smaller.
+    Six bits per colour look the same as eight, and make a picture of many dots a fifth smaller.
     """
     path, drawn = with_ending(stem, "png"), io.BytesIO()
     figure.savefig(drawn, format="png", dpi=DPI)
