@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
@@ -18,6 +19,7 @@ from emi.report.reference import Reference
 from emi.report.statistics import Array, bootstrap_band, thin
 from emi.report.style import (
     GREY,
+    NORMAL,
     PALE,
     SMALL,
     WIDTH,
@@ -39,6 +41,7 @@ SPACE = "\u00a0"  # at which no line is broken
 ALONE = 4.6  # inches, the width of a figure with one panel
 HEIGHT = 2.5  # inches of a row of panels
 MOST_POINTS = 200  # per curve; longer curves are thinned
+MANY = 6  # curves; with more, a panel needs its width
 MOST_WITH_SEEDS = 3  # curves of a panel; with more, single seeds would hide the means
 
 
@@ -97,7 +100,9 @@ def draw_learning_curves(panels: Sequence[Panel], stem: Path, *, title: str = ""
     """Write `stem`.png: equal panels, and one legend for all of them."""
     curves = sorted((c for p in panels for c in p.curves), key=lambda curve: order_of(curve.method))
     styles = looks({curve.label: curve.method for curve in curves})
-    figure, axes = arrange(len(panels), title, wide=any(map(_has_labels, panels)))
+    most = max(len(panel.curves) for panel in panels)
+    wide = most > MANY or any(map(_has_labels, panels))
+    figure, axes = arrange(len(panels), title, wide=wide)
     fill_panels(figure, axes, panels, styles)
     return save_figure(figure, stem)
 
@@ -111,16 +116,21 @@ def fill_panels(
     most = max(text.count("\n") for text in texts)
     for axis, panel, text in zip(axes, panels, texts, strict=True):
         # The same number of lines, so that the titles are at the same height.
-        set_heading(axis, panel.title, text + "\n" * (most - text.count("\n")))
+        name = wrapped(panel.title, 0.9 * _inches(axis), NORMAL)  # bold letters are wider
+        set_heading(axis, name, text + "\n" * (most - text.count("\n")))
         _draw_panel(axis, panel, styles, with_seeds)
     _explain(figure, panels, styles, with_seeds)
 
 
 def arrange(count: int, title: str = "", *, wide: bool = False) -> tuple[Figure, list[Axes]]:
-    """A figure with so many equal panels: two or three in a row, an incomplete last row centred."""
+    """A figure with so many equal panels, an incomplete last row centred.
+
+    There are two `wide` panels in a row, or up to three others.
+    """
     columns = min(count, 2 if wide or count == 4 else 3)
     rows = -(-count // columns)
-    figure = new_figure(ALONE if count == 1 else WIDTH, HEIGHT * rows + 0.3, title)
+    width = ALONE if count == 1 and not wide else WIDTH
+    figure = new_figure(width, HEIGHT * rows + 0.3, title)
     grid = GridSpec(rows, 2 * columns, figure)
     axes = []
     for number in range(count):
@@ -146,33 +156,39 @@ def _draw_panel(axis: Axes, panel: Panel, styles: Mapping[str, Look], with_seeds
 
 
 def _draw_curve(axis: Axes, curve: Curve, look: Look, with_seeds: bool) -> None:
+    # One point is no line.
+    marker: dict[str, Any] = {"marker": "o", "clip_on": False} if len(curve.x) == 1 else {}
     if len(curve.values) > 1:
         low, high = bootstrap_band(curve.values)
         alpha = 0.18 if with_seeds else 0.12  # many bands overlap
         axis.fill_between(curve.x, low, high, color=look.colour, alpha=alpha, linewidth=0)
         if with_seeds:
-            axis.plot(curve.x, curve.values.T, color=look.colour, linewidth=0.5, alpha=0.35)
-    marker = "o" if len(curve.x) == 1 else ""  # one point is no line
+            seeds = curve.values.T
+            axis.plot(curve.x, seeds, color=look.colour, linewidth=0.5, alpha=0.35, ms=2, **marker)
     mean = curve.values.mean(axis=0)
-    axis.plot(curve.x, mean, color=look.colour, linestyle=look.dashes, marker=marker, markersize=3)
+    axis.plot(curve.x, mean, color=look.colour, linestyle=look.dashes, ms=4, **marker)
 
 
 def _explain(
     figure: Figure, panels: Sequence[Panel], styles: Mapping[str, Look], with_seeds: bool
 ) -> None:
     """The legend of all panels: what was drawn, and nothing else."""
+    curves = [curve for panel in panels for curve in panel.curves if len(curve.x)]
+    drawn = {curve.label for curve in curves}
     meanings: dict[str, Artist] = {
         label: Line2D([], [], color=look.colour, linestyle=look.dashes)
         for label, look in styles.items()
+        if label in drawn
     }
-    if any(len(curve.values) > 1 for panel in panels for curve in panel.curves):
+    if any(len(curve.values) > 1 for curve in curves):
         meanings["95 % interval of the mean"] = Patch(color=PALE, linewidth=0)
         if with_seeds:
             meanings["one seed"] = Line2D([], [], color=GREY, linewidth=0.5)
     sources = {panel.reference.source for panel in panels if _has_labels(panel)}
     for source in sorted(sources):
         meanings[source] = Line2D([], [], color=GREY, linestyle="--", linewidth=0.8)
-    legend_below(figure, meanings)
+    if meanings:
+        legend_below(figure, meanings)
 
 
 def _inches(axis: Axes) -> float:

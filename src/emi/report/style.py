@@ -72,7 +72,7 @@ in_our_style = matplotlib.rc_context(
         "ytick.major.size": 2.5,
         "legend.fontsize": SMALL,
         "legend.frameon": False,
-        "legend.handlelength": 1.6,
+        "legend.handlelength": 2.2,
         "legend.columnspacing": 1.4,
         "text.color": INK,
     }
@@ -151,7 +151,7 @@ def set_heading(panel: Axes, title: str, below: str = "") -> None:
 
 def legend_below(figure: Figure, meanings: Mapping[str, Artist]) -> None:
     """What each line or patch means, under all panels, in as few rows as its width allows."""
-    widths = [SMALL * (LETTER * len(meaning) + 4) for meaning in meanings]  # points
+    widths = [SMALL * (LETTER * len(meaning) + 4.6) for meaning in meanings]  # points
 
     def fits(rows: int) -> bool:
         columns = (max(widths[k : k + rows]) for k in range(0, len(widths), rows))
@@ -159,6 +159,8 @@ def legend_below(figure: Figure, meanings: Mapping[str, Artist]) -> None:
 
     rows = next((rows for rows in range(1, len(widths)) if fits(rows)), len(widths))
     columns = -(-len(widths) // rows)
+    # Every further row makes the figure higher, and leaves the panels as they are.
+    figure.set_figheight(figure.get_figheight() + (rows - 1) * 1.6 * SMALL / 72)
     figure.legend(meanings.values(), meanings.keys(), loc="outside lower center", ncols=columns)
 
 
