@@ -13,7 +13,7 @@ from run_files import write_run, write_sample
 from emi.cli import main
 from emi.report import curves
 from emi.report.groups import group_runs
-from emi.report.load import find_runs
+from emi.report.load import find_runs, load_run
 from emi.report.reference import Reference
 from emi.report.statistics import thin
 from emi.report.style import looks, new_figure
@@ -183,6 +183,17 @@ def test_the_published_value_is_a_line_for_runs_of_as_many_steps(
     assert not [line for line in later.lines if line.get_linestyle() == "--"]
     assert "book at 0.100001M steps: EMI" in " ".join(later.texts[0].get_text().split(" "))
     assert legend(figures[0])[-1] == "book"
+
+
+def test_a_thinned_curve_counts_all_its_steps(tmp_path: Path, figures: list[Figure]) -> None:
+    run = load_run(write_run(tmp_path / "run", np.arange(401.0)))
+    curve = curves.curve_of("EMI", [run], reference=218.1)
+    assert (len(curve.x), curve.end) == (134, 2.005)  # means of three points; 401 × 5,000 steps
+    panel = curves.Panel("task", [curve], reference=Reference("book", steps=2_005_000))
+    curves.draw_learning_curves([panel], tmp_path / "x")
+    (axis,) = figures[0].axes
+    assert axis.get_xlim() == (0, 2.005)
+    assert [text.get_text() for text in axis.texts] == ["1 seed", "EMI 218.1", "book"]
 
 
 def test_a_long_title_is_wrapped() -> None:
