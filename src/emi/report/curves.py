@@ -135,7 +135,7 @@ def arrange(count: int, title: str = "", *, wide: bool = False) -> tuple[Figure,
     axes = []
     for number in range(count):
         row, column = divmod(number, columns)
-        left = 2 * column + min(columns, (row + 1) * columns - count) * (row == rows - 1)
+        left = 2 * column + max(0, (row + 1) * columns - count)
         axes.append(figure.add_subplot(grid[row, left : left + 2]))
     return figure, axes
 
