@@ -118,7 +118,7 @@ def test_vectors_by_time_and_by_bonus(run: Path, tmp_path: Path, figures: list[F
         assert isinstance(dots, PathCollection)
         assert np.array_equal(dots.get_offsets(), sample["phi"])
         assert np.array_equal(dots.get_array(), sample[name])
-    bars = [p.get_ylabel() for p in figures[0].axes if p not in (by_time, by_bonus)]
+    bars = [panel.child_axes[0].get_xlabel() for panel in (by_time, by_bonus)]
     assert bars == ["step of the episode", "bonus"]
     path, start, end = by_time.lines
     own = sample["phi"][sample["env"] == 0]
@@ -131,10 +131,10 @@ def test_vectors_by_time_and_by_bonus(run: Path, tmp_path: Path, figures: list[F
 def test_frames_of_the_path_are_numbered(run: Path, tmp_path: Path, figures: list[Figure]) -> None:
     sample = write_sample(run, [[7, 21, 3]], images=True)  # the longest is rows 7 to 27
     draw_embedding(load_run(run), tmp_path / "embedding")
-    scatter, _, *strip = figures[0].axes
+    scatter, *strip = figures[0].axes
     assert "the line is a whole episode, 21 steps" in figures[0].get_suptitle()
     assert images(strip) == [7, 11, 15, 19, 23, 27]
-    assert [p.get_title() for p in strip] == [
+    assert [p.get_title(loc="left") for p in strip] == [
         f"{number}: step {step}" for number, step in enumerate([0, 4, 8, 12, 16, 20], 1)
     ]
     assert [text.get_text() for text in scatter.texts] == list("123456")

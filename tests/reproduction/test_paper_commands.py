@@ -45,6 +45,7 @@ NAMES = [
     "open_choices",
     "rounding",
     "sb3_success",
+    "crossing",
     "report_page",
 ]
 

@@ -184,7 +184,12 @@ def test_the_legend_of_the_profiles_names_the_methods_of_all_environments(
     )
     performance_profile.draw(find(performance_profile.EXPERIMENT, tmp_path), tmp_path / "out")
     (legend,) = figures[0].legends
-    assert [text.get_text() for text in legend.get_texts()] == ["EMI", "RND", "TRPO"]
+    assert [text.get_text() for text in legend.get_texts()] == [
+        "EMI",
+        "RND",
+        "TRPO",
+        "95 % band of EMI",
+    ]
 
 
 def test_table_1_has_our_number_next_to_the_papers_and_only_its_own_seeds(tmp_path: Path) -> None:

@@ -14,17 +14,31 @@ from matplotlib.figure import Figure, SubFigure
 
 from emi.errors import UserError
 from emi.intrinsic.table import title_of
-from emi.report.curves import BLUE, GREY, HALO, ORANGE, new_figure, save_figure
 from emi.report.load import Run
 from emi.report.sample_file import Array, Sample, read_sample_file
+from emi.report.style import (
+    BLUE,
+    BROWN,
+    GREEN,
+    GREY,
+    HALO,
+    INK,
+    PINK,
+    SMALL,
+    VERMILION,
+    WIDTH,
+    in_our_style,
+    new_figure,
+    save_figure,
+)
 
 IntArray = npt.NDArray[np.int64]
 
 FRAMES = (2, 3)  # rows and columns of frames next to a scatter of images
 PEAKS_APART = 50  # the distance of two peaks is at least the episode's length divided by this
-# The five transitions of highest ‖S‖; Okabe and Ito's palette, yellow darkened.
-PEAK_COLOURS = {"a": BLUE, "b": ORANGE, "c": "#009E73", "d": "#CC79A7", "e": "#B8860B"}
-MARK: dict[str, Any] = {"color": "white", "markeredgecolor": "black", "linestyle": "none"}
+# The five transitions of highest ‖S‖.
+PEAK_COLOURS = {"a": BLUE, "b": VERMILION, "c": GREEN, "d": PINK, "e": BROWN}
+MARK: dict[str, Any] = {"color": "white", "markeredgecolor": INK, "linestyle": "none"}
 
 
 class SampledEpisode(NamedTuple):
@@ -38,6 +52,7 @@ class SampledEpisode(NamedTuple):
         return f"one episode, {steps} up to the end of the sample"
 
 
+@in_our_style
 def draw_embedding(run: Run, stem: Path, *, note: str = "") -> Path:
     """Write `stem`.png: states in φ-space coloured by time, and one episode as a path.
 
@@ -49,14 +64,14 @@ def draw_embedding(run: Run, stem: Path, *, note: str = "") -> Path:
     points, labels = plane(sample["phi"], clock)
     episode = choose_episode(path_rows(sample))
     what = f"{len(points):,} states of the last batch; the line is {episode.describe()}"
-    figure = new_figure(10, 4.6, _title(run, what, note))
+    figure = new_figure(WIDTH, 3.9, _title(run, what, note))
     left, right = figure.subfigures(1, 2, squeeze=False)[0]
     by_time = left.subplots()
     _draw_states(by_time, points, clock, "step of the episode", percentiles=(0, 100))
     panels = [by_time]
     if "frame" in sample:
         shown = along(episode.rows, FRAMES[0] * FRAMES[1])
-        by_time.plot(*points[shown].T, "o", **MARK, markersize=4)
+        by_time.plot(*points[shown].T, "o", **MARK, markersize=4, zorder=4)
         for number, row in enumerate(shown, 1):
             # Labels point in different directions, since points of a path can coincide.
             angle = 2 * np.pi * number / len(shown)
@@ -68,12 +83,13 @@ def draw_embedding(run: Run, stem: Path, *, note: str = "") -> Path:
         _draw_states(panels[1], points, sample["bonus"], "bonus", percentiles=(1, 99))
     _draw_path(by_time, points[episode.rows])
     for panel in panels:
-        panel.set(xlabel=labels[0], ylabel=labels[1])
+        panel.set(xlabel=labels[0], ylabel=labels[1], box_aspect=1)
         if sample["phi"].shape[1] > 1:  # equal units on both axes
             panel.set_aspect("equal", adjustable="datalim")
     return save_figure(figure, stem)
 
 
+@in_our_style
 def draw_error_model(run: Run, stem: Path, *, note: str = "") -> Path:
     """Write `stem`.png: ‖S(s, a)‖ over one episode, its five highest peaks marked.
 
@@ -85,22 +101,21 @@ def draw_error_model(run: Run, stem: Path, *, note: str = "") -> Path:
     norm = np.linalg.norm(sample["error"][episode.rows], axis=1)
     marked = peaks(norm)
     title = _title(run, f"the error model in {episode.describe()}", note)
-    figure = new_figure(8, 6.4 if "frame" in sample else 3.4, title)
+    figure = new_figure(WIDTH, 5.2 if "frame" in sample else 2.6, title)
     above: Figure | SubFigure = figure
     if "frame" in sample:
         above, below = figure.subfigures(2, 1, squeeze=False, height_ratios=(1, 1.1))[:, 0]
         _draw_pairs(below, sample, episode.rows[marked])
     panel = above.subplots()
-    panel.plot(clock, norm, color=GREY, linewidth=0.7)
+    panel.plot(clock, norm, color=GREY, linewidth=0.6)
     for (letter, colour), step in zip(PEAK_COLOURS.items(), marked, strict=False):
         label = f"{letter}: step {clock[step]:,}, bonus {bonus[step]:.3g}"
-        panel.plot(clock[step], norm[step], "o", color=colour, markersize=5, label=label)
+        panel.plot(clock[step], norm[step], "o", color=colour, markersize=4, label=label)
         _write_next_to(panel, (clock[step], norm[step]), letter, colour, np.pi / 2)
     panel.margins(x=0.02, y=0.12)
     panel.set(ylim=(0, None), xlabel="step of the episode", ylabel="‖S(s, a)‖")
-    panel.spines[["top", "right"]].set_visible(False)
     if len(marked):
-        above.legend(loc="outside right center", frameon=False, fontsize=8)
+        above.legend(loc="outside right center")
     return save_figure(figure, stem)
 
 
@@ -176,18 +191,31 @@ def _draw_states(
     """The points, coloured by `value`; the colours range between two of its percentiles."""
     low, high = np.percentile(value, percentiles)
     x, y = points.T
-    dots = panel.scatter(x, y, c=value, vmin=low, vmax=high, s=5, linewidths=0)
+    dots = panel.scatter(x, y, c=value, vmin=low, vmax=high, s=4, linewidths=0)
     beyond = "neither" if percentiles == (0, 100) else "both"
-    panel.figure.colorbar(dots, ax=panel, extend=beyond, shrink=0.9).set_label(meaning)
-    panel.tick_params(labelsize=7)
+    # Inside the panel's own coordinates, so that it is as wide as the panel.
+    above = panel.inset_axes((0, 1.03, 1, 0.04))
+    bar = panel.figure.colorbar(dots, cax=above, extend=beyond, orientation="horizontal")
+    bar.set_label(meaning)
+    above.xaxis.set(ticks_position="top", label_position="top")
+    bar.outline.set_visible(False)
+    bar.ax.locator_params(nbins=5)
+    panel.spines[["top", "right"]].set_visible(True)
 
 
 def _draw_path(panel: Axes, points: Array) -> None:
-    panel.plot(*points.T, color="black", linewidth=0.5, alpha=0.6)
+    panel.plot(*points.T, color=INK, linewidth=0.4, alpha=0.7)
     for name, marker, end in (("start", "o", points[0]), ("end", "s", points[-1])):
-        panel.plot(*end, marker, **MARK, label=name)
-    # Placed above the panel: searching a free place among thousands of states takes seconds.
-    panel.legend(frameon=False, fontsize=8, loc="lower right", bbox_to_anchor=(1, 1), ncols=2)
+        panel.plot(*end, marker, **MARK, markersize=5, zorder=4, label=name)
+    # Not "best": searching a free place among thousands of states takes seconds.
+    panel.legend(
+        loc="upper right",
+        frameon=True,
+        edgecolor="none",
+        borderpad=0.2,
+        borderaxespad=0.2,
+        handlelength=1,
+    )
 
 
 def _write_next_to(panel: Axes, point: Any, text: str, colour: str, angle: float) -> None:
@@ -195,7 +223,7 @@ def _write_next_to(panel: Axes, point: Any, text: str, colour: str, angle: float
     panel.annotate(
         text,
         point,
-        xytext=(10 * np.cos(angle), 10 * np.sin(angle)),
+        xytext=(8 * np.cos(angle), 8 * np.sin(angle)),
         textcoords="offset points",
         ha="center",
         va="center",
@@ -212,7 +240,9 @@ def _draw_strip(figure: SubFigure, frames: Array, clock: IntArray) -> None:
         panel.set_axis_off()
     for number, (panel, frame) in enumerate(zip(panels.flat, frames, strict=False), 1):
         _show(panel, frame, "black")
-        panel.set_title(f"{number}: step {clock[number - 1]:,}", fontsize=8)
+        panel.set_title(
+            f"{number}: step {clock[number - 1]:,}", fontsize=SMALL, weight="normal", pad=4
+        )
 
 
 def _draw_pairs(figure: SubFigure, sample: Sample, rows: IntArray) -> None:
@@ -225,7 +255,7 @@ def _draw_pairs(figure: SubFigure, sample: Sample, rows: IntArray) -> None:
     ):
         _show(above, sample["frame"][row], colour)
         _show(below, sample["frame_next"][row], colour)
-        above.set_title(letter, color=colour, weight="bold", fontsize=10)
+        above.set_title(letter, color=colour, loc="center", pad=4)
     for panel, name in zip(panels[:, 0], ("s", "s'"), strict=True):
         panel.set_ylabel(name, rotation="horizontal", ha="right")
 
@@ -237,4 +267,4 @@ def _show(panel: Axes, frame: Array, colour: str) -> None:
     panel.imshow(pixels, cmap="gray", vmin=0, vmax=255, interpolation="nearest")
     panel.set(xticks=[], yticks=[])
     for spine in panel.spines.values():
-        spine.set(color=colour, linewidth=2)
+        spine.set(color=colour, linewidth=1.5, visible=True)

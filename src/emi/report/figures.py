@@ -15,11 +15,11 @@ from emi.report.tables import in_millions, return_table
 def write_figures(roots: Sequence[Path], out: Path, references: References) -> list[Path]:
     """Learning curves and a table of all runs below `roots`, and the embeddings of each run."""
     groups, remarks = group_runs(find_runs(roots))
-    panels: dict[str, list[Panel]] = {}
+    panels: list[Panel] = []
     parts = []
     for env, row in groups.items():
         reference = reference_for(references, env)
-        panels[env] = [return_panel(group, reference) for group in row]
+        panels.append(return_panel(env, row, reference))
         summaries = [group.summarise(reference) for group in row]
         lengths = sorted({run.steps for group in row for run in group.runs})
         steps = " and ".join(map(in_millions, lengths))

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from emi.report.curves import Panel, draw_learning_curves, return_panel
+from emi.report.curves import draw_learning_curves, metric_panel, return_panel
 from emi.report.tables import return_table
 from emi.reproduction.drawing import table_of, write_returns
 from emi.reproduction.experiment import Experiment, Found
@@ -19,15 +19,12 @@ ARMS = (
 
 
 def draw(found: Found, stem: Path) -> list[Path]:
-    """Returns in the first row; in the second the norm of φ, which is 0 if φ has collapsed."""
+    """Returns on the left; on the right the norm of φ, which is 0 if φ has collapsed."""
     groups, paper = found.groups(CHEETAH), PAPER[CHEETAH]
-    panels = {
-        CHEETAH: [return_panel(group, paper) for group in groups],
-        "embedding": [
-            Panel(group.label, group.runs, metric="emi/state_norm", meaning="mean ‖φ(s)‖")
-            for group in groups
-        ],
-    }
+    panels = [
+        return_panel(CHEETAH, groups, paper),
+        metric_panel("Norm of the embedding", groups, "emi/state_norm", "mean ‖φ(s)‖"),
+    ]
     figure = draw_learning_curves(panels, stem, title=found.scaled())
     rows = [group.summarise(paper) for group in groups]
     norms = []

@@ -26,7 +26,7 @@ from emi.durable_file import write_durably
 from emi.envs.box_image import HORIZON, BoxImageVectorEnv
 from emi.errors import UserError
 from emi.intrinsic.emi import EMI, EMIConfig
-from emi.report.curves import new_figure, save_figure
+from emi.report.style import WIDTH, in_our_style, new_figure, save_figure, set_heading
 from emi.report.summary import Estimate
 from emi.report.tables import estimate, write_csv
 from emi.reproduction.drawing import table_of, write_markdown
@@ -173,20 +173,21 @@ def _table(embeddings: dict[Cell, dict[str, Array]]) -> str:
     return table_of(rows)
 
 
+@in_our_style
 def _draw_figure(shown: dict[str, dict[str, Array]], stem: Path, title: str) -> Path:
     """The true values on the left, then one column per target: states above, actions below."""
     truth = next(iter(shown.values()))
-    figure = new_figure(3.2 * (1 + len(shown)), 6.2, title)
+    figure = new_figure(WIDTH * (1 + len(shown)) / 3, 4.7, title)
     axes = figure.subplots(2, 1 + len(shown), squeeze=False)
     rows = (("position", "phi", "φ(s)"), ("action", "psi", "ψ(a)"))
     for panels, (true, embedding, symbol) in zip(axes, rows, strict=True):
-        columns = {f"the truth: {true}": truth[true]}
-        columns |= {f"KL on the {target}s: {symbol}": a[embedding] for target, a in shown.items()}
-        for panel, (heading, points) in zip(panels, columns.items(), strict=True):
-            panel.scatter(*points.T, c=_colours(truth[true]), s=3, linewidths=0)
-            panel.set_aspect("equal", adjustable="datalim")
-            panel.set_title(heading, fontsize=10)
-            panel.tick_params(labelsize=7)
+        columns = {f"True {true}": ("", truth[true])}
+        columns |= {f"KL on {t}s": (symbol, a[embedding]) for t, a in shown.items()}
+        for panel, (heading, (name, points)) in zip(panels, columns.items(), strict=True):
+            panel.scatter(*points.T, c=_colours(truth[true]), s=2, linewidths=0)
+            panel.set(box_aspect=1, aspect="equal", adjustable="datalim")
+            set_heading(panel, f"{heading}: {name}" if name else heading)
+            panel.spines[["top", "right"]].set_visible(True)
             panel.locator_params(nbins=5)  # more labels would overlap
     return save_figure(figure, stem)
 

@@ -9,6 +9,7 @@ from emi.reproduction import (
     atari_curves,
     box_image,
     coefficient_search,
+    crossing,
     embedding_paths,
     emi_d_coefficient,
     emi_d_comparison,
@@ -42,6 +43,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     open_choices.EXPERIMENT,
     rounding.EXPERIMENT,
     sb3_success.EXPERIMENT,
+    crossing.EXPERIMENT,
     report_page.EXPERIMENT,
 )
 

@@ -4,10 +4,23 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from matplotlib.artist import Artist
+from matplotlib.lines import Line2D
+from matplotlib.ticker import NullLocator
 
 from emi.errors import UserError
 from emi.intrinsic.table import order_of, title_of
 from emi.report.load import Run, final_returns
+from emi.report.style import (
+    GREY,
+    WIDTH,
+    in_our_style,
+    legend_below,
+    look_of,
+    new_figure,
+    save_figure,
+    set_heading,
+)
 from emi.report.summary import LAST_ITERATIONS
 from emi.report.tables import write_csv
 from emi.reproduction.drawing import table_of, write_markdown
@@ -86,6 +99,32 @@ def search_table(found: dict[str, Trials]) -> str:
     return table_of(rows)
 
 
+@in_our_style
+def draw_search(found: dict[str, Trials], stem: Path, title: str) -> Path:
+    """Both scores over the coefficient; the chosen coefficient of each method is filled."""
+    figure = new_figure(WIDTH, 2.8, title)
+    scores = (
+        ("Return of the last ten iterations", "mean return", late_return),
+        ("Iterations with a reward", "share of iterations", rewarded),
+    )
+    for axis, (heading, meaning, value) in zip(figure.subplots(1, 2), scores, strict=True):
+        for method, trials in found.items():
+            colour = look_of(method).colour
+            values = {eta: value(runs) for eta, runs in trials.items()}
+            axis.plot(values.keys(), values.values(), "o-", color=colour, mfc="white", ms=4)
+            best = chosen(trials)
+            axis.plot(best, [values[eta] for eta in best], "o", color=colour, ms=4)
+        set_heading(axis, heading)
+        axis.set(xscale="log", xlabel="coefficient η", ylabel=meaning)
+        axis.xaxis.set_minor_locator(NullLocator())
+    meanings: dict[str, Artist] = {
+        title_of(method): Line2D([], [], color=look_of(method).colour) for method in found
+    }
+    meanings["chosen"] = Line2D([], [], color=GREY, marker="o", markersize=4, linestyle="none")
+    legend_below(figure, meanings)
+    return save_figure(figure, stem)
+
+
 def draw(found: Found, stem: Path) -> list[Path]:
     methods = by_method([run for runs in found.runs.values() for run in runs])
     rows: list[dict[str, object]] = [
@@ -94,7 +133,7 @@ def draw(found: Found, stem: Path) -> list[Path]:
         for eta, runs in trials.items()
     ]
     page = write_markdown(found, stem, f"{search_table(methods)}\n\n{RULE}")
-    return [page, write_csv(stem, rows)]
+    return [draw_search(methods, stem, found.scaled()), page, write_csv(stem, rows)]
 
 
 EXPERIMENT = Experiment(

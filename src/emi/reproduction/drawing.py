@@ -14,19 +14,19 @@ from emi.reproduction.tasks import CHEETAH
 
 
 def draw_returns(found: Found, stem: Path) -> list[Path]:
-    """Learning curves: the panels of each environment in rows of their own."""
-    rows = {
-        env: [return_panel(group, reference_for(PAPER, env)) for group in found.groups(env)]
+    """Learning curves: one panel for each environment."""
+    panels = [
+        return_panel(env, found.groups(env), reference_for(PAPER, env))
         for env in found.environments
-    }
-    return [draw_learning_curves(rows, stem, title=found.scaled())]
+    ]
+    return [draw_learning_curves(panels, stem, title=found.scaled())]
 
 
 def draw_variants(found: Found, stem: Path, heading: str) -> list[Path]:
     """Learning curves of variants on SparseHalfCheetah under `heading`, and their table."""
     groups, paper = found.groups(CHEETAH), PAPER[CHEETAH]
-    panels = [return_panel(group, paper) for group in groups]
-    figure = draw_learning_curves({heading: panels}, stem, title=found.scaled())
+    panel = return_panel(heading, groups, paper)
+    figure = draw_learning_curves([panel], stem, title=found.scaled())
     rows = [group.summarise(paper) for group in groups]
     return [figure, *write_returns(found, stem, return_table(rows, paper), rows)]
 

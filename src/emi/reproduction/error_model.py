@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from emi.report.curves import Panel, draw_learning_curves
+from emi.report.curves import draw_learning_curves, metric_panel
 from emi.report.embedding import draw_error_model
 from emi.reproduction.drawing import draw_samples
 from emi.reproduction.experiment import Experiment, Found
@@ -13,11 +13,11 @@ ENVIRONMENTS = ("MontezumaRevenge", CHEETAH)
 
 def draw(found: Found, stem: Path) -> list[Path]:
     """The norm of S over training, and over one episode of each environment."""
-    rows = {
-        arm.env: [Panel("EMI", runs, metric="emi/error_norm", meaning="mean ‖S(s, a)‖")]
-        for arm, runs in found.runs.items()
-    }
-    written = [draw_learning_curves(rows, stem, title=found.scaled())] if rows else []
+    panels = [
+        metric_panel(env, found.groups(env), "emi/error_norm", "mean ‖S(s, a)‖")
+        for env in found.environments
+    ]
+    written = [draw_learning_curves(panels, stem, title=found.scaled())] if panels else []
     return written + draw_samples(found, stem, draw_error_model)
 
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from emi.report.curves import Panel, draw_learning_curves
+from emi.report.curves import Panel, curve_of, draw_learning_curves
 from emi.report.tables import write_csv
 from emi.reproduction.drawing import table_of, write_markdown
 from emi.reproduction.experiment import Arm, Experiment, Found
@@ -15,12 +15,13 @@ ARMS = (
 
 
 def draw(found: Found, stem: Path) -> list[Path]:
-    panels = [Panel(arm.title, runs) for arm, runs in found.runs.items()]
+    curves = [curve_of(arm.title, runs) for arm, runs in found.runs.items()]
+    panel = Panel(f"{CHEETAH}, EMI, seed 0", curves)
     finals = {arm.title: run.final_return() for arm, (run,) in found.runs.items()}
     lines = [{"seed 0 of EMI": t, "final return": f"{f:.1f}"} for t, f in finals.items()]
     rows = [{"variant": title, "seed": 0, "final_return": f} for title, f in finals.items()]
     return [
-        draw_learning_curves({f"{CHEETAH}, EMI": panels}, stem, title=found.scaled()),
+        draw_learning_curves([panel], stem, title=found.scaled()),
         write_markdown(found, stem, table_of(lines)),
         write_csv(stem, rows),
     ]

@@ -25,9 +25,10 @@ from emi.intrinsic.contract import IntrinsicReward
 from emi.intrinsic.emi import EMI
 from emi.intrinsic.normalize_observation import NormalizeObservation
 from emi.intrinsic.normalize_reward import NormalizeReward
-from emi.report.curves import BLUE, GREY, ORANGE, new_figure, save_figure
+from emi.report.curves import Curve, Panel, arrange, fill_panels
 from emi.report.packed import UNREADABLE
 from emi.report.statistics import on_common_steps
+from emi.report.style import GREY, SMALL, VERMILION, Look, in_our_style, look_of, save_figure
 from emi.report.summary import Estimate, Rate
 from emi.report.tables import estimate, rate_text
 from emi.reproduction.collect import write_compressed
@@ -47,7 +48,8 @@ TITLES = {"ppo": "PPO", "emi": "PPO + EMI, raw", "emi-standardised": "PPO + EMI"
 # Seed by seed, so that an interrupted experiment compares all arms.
 CELLS = tuple((arm, seed) for seed in SEEDS for arm in TITLES)
 MOST_BYTES, MOST_STEPS = 16_000_000, 1e12  # of a file that is read
-COLOURS = {"ppo": GREY, "emi": ORANGE, "emi-standardised": BLUE}
+# As in other figures: EMI blue, an agent without a bonus black.
+LOOKS = {"ppo": look_of("trpo"), "emi": Look(VERMILION, "-"), "emi-standardised": look_of("emi")}
 
 # PPO has SB3's defaults in every arm. Each bonus is divided by the running standard deviation of
 # its discounted sum, which makes coefficients comparable; docs/results.md explains the choice.
@@ -256,23 +258,29 @@ def smooth(episodes: Sequence[EpisodeEnd]) -> tuple[FloatArray, FloatArray]:
     return steps.astype(float), means[::-1][last]  # including all episodes that ended at a step
 
 
+@in_our_style
 def _draw_figure(runs: Runs, stem: Path, title: str) -> Path:
-    """Learning curves: one panel per arm with every seed and the mean."""
-    arms = by_arm(runs)
-    figure = new_figure(3.0 * len(arms), 2.9, title)
-    panels = figure.subplots(1, len(arms), squeeze=False, sharey=True)[0]
-    for panel, (arm, own) in zip(panels, arms.items(), strict=True):
-        curves = [smooth(episodes) for _, episodes in own.values()]
-        for steps, returns in curves:
-            panel.plot(steps, returns, color=COLOURS[arm], alpha=0.35, linewidth=0.8)
-        grid, stacked = on_common_steps([s for s, _ in curves], [r for _, r in curves])
-        panel.plot(grid, stacked.mean(0), color=COLOURS[arm], linewidth=2)
-        panel.axhline(SOLVED, color="#999999", linestyle=":", linewidth=1)
-        panel.set_title(f"{TITLES[arm]}, {len(curves)} seeds", fontsize=10)
-        panel.set_xlabel("environment steps")
-        panel.xaxis.set_major_formatter(lambda x, _: f"{x / 1000:.0f}k")
-        panel.spines[["top", "right"]].set_visible(False)
-    panels[0].set_ylabel(f"return, mean of {LAST} episodes")
+    """Learning curves of all arms with every seed, and the return that counts as solved."""
+    curves = []
+    for arm, own in by_arm(runs).items():
+        of_seeds = [smooth(episodes) for _, episodes in own.values()]
+        grid, values = on_common_steps([s for s, _ in of_seeds], [r for _, r in of_seeds])
+        curves.append(Curve(TITLES[arm], arm, grid / 1000, values, end=grid[-1] / 1000))
+    panel = Panel(ENV, curves, f"return, mean of {LAST} episodes", "environment steps (thousands)")
+    looks = {TITLES[arm]: look for arm, look in LOOKS.items() if arm in {c.method for c in curves}}
+    figure, (axis,) = arrange(1, title)
+    fill_panels(figure, [axis], [panel], looks)
+    axis.axhline(SOLVED, color=GREY, linestyle="--", linewidth=0.8, zorder=1.9)
+    axis.annotate(
+        f"solved\n(> {SOLVED:g})",
+        (1, SOLVED),
+        xytext=(3, 0),
+        xycoords=axis.get_yaxis_transform(),
+        textcoords="offset points",
+        va="center",
+        fontsize=SMALL,
+        color=GREY,
+    )
     return save_figure(figure, stem)
 
 

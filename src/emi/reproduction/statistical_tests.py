@@ -4,12 +4,23 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
+from matplotlib.artist import Artist
+from matplotlib.lines import Line2D
 
 from emi.errors import UserError
 from emi.intrinsic.table import title_of
 from emi.report import comparison
-from emi.report.curves import BLUE, GREY, new_figure, save_figure
+from emi.report.curves import ALONE, HEIGHT
 from emi.report.statistics import Array, bootstrap_interval
+from emi.report.style import (
+    GREY,
+    in_our_style,
+    legend_below,
+    look_of,
+    new_figure,
+    save_figure,
+    set_heading,
+)
 from emi.report.tables import return_table, write_csv
 from emi.reproduction.drawing import table_of, write_markdown
 from emi.reproduction.experiment import Experiment, Found, seed_text
@@ -118,25 +129,33 @@ def _power(c: Comparison) -> str:
     )
 
 
+@in_our_style
 def _draw_returns(finals: dict[str, Array], stem: Path, title: str) -> Path:
-    """Every final return as a ring, and next to them the mean and its interval."""
-    figure = new_figure(6, 3.6, title)
+    """Every final return as a ring, next to them the mean, its interval and the paper's value."""
+    figure = new_figure(ALONE, HEIGHT + 0.4, title)
     panel = figure.subplots()
     finals = {method: final for method, final in finals.items() if len(final)}
-    for place, final in enumerate(finals.values()):
+    for place, (method, final) in enumerate(finals.items()):
         # Spread horizontally, so that equal returns do not hide each other.
         aside = np.linspace(-0.22, 0.1, len(final)) if len(final) > 1 else np.zeros(1)
-        panel.plot(place + aside, np.sort(final), "o", color=GREY, markersize=5, fillstyle="none")
+        colour = look_of(method).colour
+        panel.plot(place + aside, np.sort(final), "o", color=colour, markersize=3.5, mfc="none")
         mean, (low, high) = final.mean(), bootstrap_interval(final)
         error = [[mean - low], [high - mean]]
-        panel.errorbar(place + 0.28, mean, yerr=error, fmt="s", color=BLUE, capsize=3, markersize=6)
+        panel.errorbar(place + 0.26, mean, error, fmt="s", color=colour, capsize=2.5, markersize=4)
+        paper = PAPER[CHEETAH].returns[method]
+        panel.plot((place - 0.3, place + 0.36), (paper, paper), "--", color=colour, linewidth=0.8)
     names = [f"{title_of(method)}\n{len(final)} seeds" for method, final in finals.items()]
     panel.set_xticks(range(len(finals)), names)
-    panel.set_ylabel(f"{CHEETAH}\nfinal return")
-    panel.plot([], [], "o", color=GREY, fillstyle="none", label="one seed")
-    panel.plot([], [], "s", color=BLUE, label="mean, 95 % bootstrap interval")
-    panel.spines[["top", "right"]].set_visible(False)
-    figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=8)
+    panel.set_ylabel("final return")
+    panel.grid(visible=False, axis="x")
+    set_heading(panel, CHEETAH)
+    meanings: dict[str, Artist] = {
+        "one seed": Line2D([], [], color=GREY, marker="o", markersize=3.5, mfc="none", ls="none"),
+        "mean, 95 % interval": Line2D([], [], color=GREY, marker="s", markersize=4),
+        "paper's Table 1": Line2D([], [], color=GREY, linestyle="--", linewidth=0.8),
+    }
+    legend_below(figure, meanings)
     return save_figure(figure, stem)
 
 
