@@ -17,7 +17,7 @@ from emi.report.groups import Group
 from emi.report.load import Run, final_returns
 from emi.report.page.curves import TITLES, measures_of, widths
 from emi.report.page.encoding import evenly, quantised
-from emi.report.page.limits import Limits
+from emi.report.page.limits import USUAL, Limits
 from emi.report.privacy import public_config, public_starts
 from emi.report.reference import References, reference_for
 from emi.report.statistics import Array, thin
@@ -25,11 +25,12 @@ from emi.report.summary import LAST_ITERATIONS, Summary
 
 Json = dict[str, Any]
 
+
 def describe(
     groups: Mapping[str, Sequence[Group]],
     remarks: list[str],
     references: References,
-    limits: Limits = Limits(),
+    limits: Limits = USUAL,
 ) -> Json:
     """The data of the page except curves, samples and videos.
 
@@ -122,7 +123,9 @@ def _baseline(row: Sequence[Group]) -> int:
     several. TRPO with fewer than two returns allows no test, and is not chosen.
     """
     returns = [len(final_returns(group.runs)) for group in row]
-    plain = [group.method == "trpo" and count > 1 for group, count in zip(row, returns, strict=True)]
+    plain = [
+        group.method == "trpo" and count > 1 for group, count in zip(row, returns, strict=True)
+    ]
     return max(range(len(row)), key=lambda k: (plain[k], returns[k]))
 
 

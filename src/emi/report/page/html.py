@@ -18,7 +18,7 @@ from emi.report.load import find_runs
 from emi.report.page.curves import encode_measure
 from emi.report.page.data import describe
 from emi.report.page.encoding import deflated
-from emi.report.page.limits import Limits
+from emi.report.page.limits import USUAL, Limits
 from emi.report.page.samples import encode_samples
 from emi.report.page.videos import encode_videos
 from emi.report.reference import References
@@ -31,7 +31,7 @@ SCRIPTS = (
 
 
 def write_page(
-    roots: Sequence[Path], out: Path, references: References, limits: Limits = Limits()
+    roots: Sequence[Path], out: Path, references: References, limits: Limits = USUAL
 ) -> Path:
     """Write the page of all runs in and below `roots`; UserError if a run cannot be read."""
     page = build_page(roots, references, limits)
@@ -40,7 +40,7 @@ def write_page(
     return out
 
 
-def build_page(roots: Sequence[Path], references: References, limits: Limits = Limits()) -> str:
+def build_page(roots: Sequence[Path], references: References, limits: Limits = USUAL) -> str:
     """The HTML of the page."""
     groups, remarks = group_runs(find_runs(roots))
     runs = [run for row in groups.values() for group in row for run in group.runs]

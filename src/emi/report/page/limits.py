@@ -12,3 +12,6 @@ class Limits:
     states: int = 40_000  # of all embedding samples together: about 20 MB with frames
     video_bytes: int = 4_000_000  # of one video
     all_video_bytes: int = 20_000_000
+
+
+USUAL = Limits()

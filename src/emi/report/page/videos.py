@@ -31,8 +31,8 @@ def encode_videos(runs: Sequence[Run], limits: Limits) -> tuple[list[EncodedVide
             size = file.stat().st_size
             if size > min(left, limits.video_bytes):
                 remarks.append(
-                    f"{runs[k].place}/{name} ({size / 1e6:.1f} MB) is left out: a page holds videos "
-                    f"of up to {limits.video_bytes / 1e6:g} MB, "
+                    f"{runs[k].place}/{name} ({size / 1e6:.1f} MB) is left out: a page holds "
+                    f"videos of up to {limits.video_bytes / 1e6:g} MB, "
                     f"{limits.all_video_bytes / 1e6:g} MB together."
                 )
                 continue

@@ -16,6 +16,7 @@ const X_TEXTS = {
 const titleOf = (measure) => (Object.hasOwn(report.titles, measure) ? report.titles[measure] : measure);
 
 const runAxis = once((number, axis) => (axis === "hours" ? quantised : evenly)(report.runs[number].axes[axis]));
+// The last point of a thinned curve lies before the end of its run.
 const runEnd = (run) => ({ steps: run.reached, hours: (run.minutes ?? 0) / 60, iterations: run.iterations })[view.x];
 
 // The axis of a mean: over hours or iterations, a point lies at the mean over its runs.
@@ -94,7 +95,7 @@ function drawBlock(block) {
 
 function drawCharts(area, drawn) {
   const [env, log, panels] = [envNow(), view.y === "log", view.layout === "panels"];
-  curves.full = [0, Math.max(...drawn.flatMap(({ runs }) => runs.map(({ run }) => runEnd(run)))) || 1];
+  curves.full = [0, Math.max(...drawn.flatMap(({ runs }) => runs.flatMap(({ run, x }) => [runEnd(run), x.at(-1)]))) || 1];
   // A link may name a range that these curves do not have.
   const x = view.zoomX && view.zoomX[0] < curves.full[1] && view.zoomX[1] > 0
     ? [Math.max(0, view.zoomX[0]), Math.min(curves.full[1], view.zoomX[1])] : curves.full;
@@ -125,6 +126,9 @@ function drawCharts(area, drawn) {
   area.replaceChildren(html("div", { class: panels ? "small-multiples" : undefined }, ...boxes));
 }
 
+// Whether a value lies within [low, high], apart from rounding.
+const within = (value, [low, high]) => Math.abs(value - (low + high) / 2) <= ((high - low) / 2) * (1 + 1e-9);
+
 // Keep the points within [low, high], and one on either side.
 function cut(curve, [low, high]) {
   const [from, to] = [Math.max(0, nearest(curve.x, low) - 1), nearest(curve.x, high) + 2];
@@ -138,8 +142,7 @@ function yRange(drawn, x, log) {
     ...(curve?.low && view.interval === "on" ? [[curve, curve.low], [curve, curve.high]] : []),
     ...(view.seeds === "on" ? runs.map((one) => [one, one.values]) : []),
   ]);
-  const within = lines.map(([curve, values]) => values.filter((value, i) => curve.x[i] >= x[0] && curve.x[i] <= x[1] && (!log || value > 0)));
-  const [low, high] = extent(within);
+  const [low, high] = extent(lines.map(([curve, values]) => values.filter((value, i) => within(curve.x[i], x) && (!log || value > 0))));
   if (log) return low > 0 ? [low / 1.15, high * 1.15] : [0.1, 1];
   const from = low > 0 && low < high - low ? 0 : low;
   const to = high < 0 && -high < high - low ? 0 : high;
@@ -201,7 +204,7 @@ function cursorOf({ root, scale, margin, inner, width, upright }) {
   const show = (list, value) => {
     const at = scale.x(value);
     const rows = list
-      .filter(({ curve }) => curve && value <= curve.x.at(-1) && value >= curve.x[0])
+      .filter(({ curve }) => curve && within(value, [curve.x[0], curve.x.at(-1)]))
       .map(({ group, curve }) => ({ group, curve, k: nearest(curve.x, value) }))
       .sort((a, b) => b.curve.mean[b.k] - a.curve.mean[a.k]);
     marks.replaceChildren(upright(at, { class: "cursor" }), ...rows

@@ -21,7 +21,8 @@ function decoded({ low, high, log }, codes) {
   const scale = (end - start) / 65534;
   return Float64Array.from(codes, (code) => {
     if (code === 65535) return NaN;
-    return log ? Math.exp(start + code * scale) : start + code * scale;
+    const value = start + code * scale;
+    return Math.min(high, log ? Math.exp(value) : value); // not above it by rounding
   });
 }
 const quantised = (packed) => decoded(packed, new Uint16Array(bytes(packed.codes).buffer));

@@ -61,11 +61,10 @@ function csvText() {
   const name = (content) => `"${String(content).replace(/^[=+@-]/, "'$&").replaceAll('"', '""')}"`;
   // Values of the page are exact to about five digits.
   const number = (value, digits = 5) => (value === undefined || Number.isNaN(value) ? "" : String(Number(value.toPrecision(digits))));
-  const [low, high] = curves.charts[0].x;
   const rows = [["environment", "metric", "method", "seed", view.x, "value", "low", "high"]];
   for (const { group, runs, curve } of curves.charts.flatMap(({ list }) => list)) {
     const add = (seed, x, values, from, to) => x.forEach((place, i) => {
-      if (place < low || place > high || Number.isNaN(values[i])) return;
+      if (!within(place, curves.charts[0].x) || Number.isNaN(values[i])) return;
       rows.push([name(envNow().name), name(view.measure), name(group.label), seed, number(place, 9), number(values[i]), number(from?.[i]), number(to?.[i])]);
     });
     const banded = view.interval === "on" ? curve : null;

@@ -65,11 +65,11 @@ function logTicks(low, high, count) {
   return inside(powers).length > 2 ? inside(powers) : inside(powers.flatMap((power) => [power, 2 * power, 5 * power]));
 }
 
-// Texts of ticks: one unit, and as many decimals as their distance needs. 0, 0.5, 1 or 0, 20k, 40k
-// or 2e−5, 4e−5.
+// Texts of ticks: one unit, and as many decimals as their distance needs. 0, 0.5, 1.0 or 0, 20k, 40k
+// or 0, 5e−6, 10e−6.
 function tickTexts(values, distance = values[1] - values[0]) {
   const size = Math.max(...values.map(Math.abs));
-  const exponent = Math.floor(Math.log10(size) + 1e-9);
+  const exponent = Math.floor(Math.log10(distance) + 1e-9);
   const [unit, suffix] = size < 1e-3 ? [10 ** exponent, `e−${-exponent}`]
     : size >= 1e9 ? [1e9, "G"] : size >= 1e6 ? [1e6, "M"] : size >= 1e4 ? [1e3, "k"] : [1, ""];
   const decimals = Math.min(20, Math.max(0, -Math.floor(Math.log10(distance / unit) + 1e-9)));
@@ -167,7 +167,7 @@ function chart({ width, height, x, y, log = false, xName, yName, label, compact 
   }
   // A little wider than the axes, so that lines and marks at their ends are not cut in half.
   const frame = [margin.left - 5, margin.top - 5, inner.width + 10, inner.height + 10];
-  const plot = svg("svg", { x: frame[0], y: frame[1], width: frame[2], height: frame[3], viewBox: frame.join(" ") });
+  const plot = svg("svg", { class: "plot", "aria-hidden": "true", x: frame[0], y: frame[1], width: frame[2], height: frame[3], viewBox: frame.join(" ") });
   root.append(plot, svg("line", { class: "axis", x1: margin.left, x2: right, y1: bottom, y2: bottom }));
   if (xName) write(xName, { class: "axis-name", x: margin.left + inner.width / 2, y: height - 4 });
   if (yName) write(yName, { class: "axis-name", transform: `translate(14 ${margin.top + inner.height / 2}) rotate(-90)` });
