@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from playwright.sync_api import Page
+from playwright.sync_api import Page, expect
 from run_files import write_run, write_sample
 
 from emi.report.page import html
@@ -191,7 +191,7 @@ def test_settings_differ_and_can_be_searched(page: Page) -> None:
 def test_another_environment(page: Page) -> None:
     before = picture(page, "states")
     page.select_option("#env", label="SwimmerGather")
-    assert page.locator("#curve-area .mean").count() == 1
+    expect(page.locator("#curve-area .mean")).to_have_count(1)  # decoded when it is first shown
     assert page.locator("#frames").is_hidden()
     assert picture(page, "states") != before
 
@@ -260,7 +260,7 @@ def test_odd_runs(opened: Open, tmp_path: Path) -> None:
     shown.select_option("#env", label="SparseHalfCheetah")
     assert shown.get_by_text("No run of SparseHalfCheetah has an embedding").is_visible()
     assert str(shown.locator("#errors-run").text_content()).startswith("Freeway, EMI, seed 0")
-    assert "no step in common" in str(shown.locator("#curve-area").text_content())
+    expect(shown.locator("#curve-area")).to_contain_text("no step in common")
     assert shown.locator(".as-table").is_hidden()
     shown.get_by_text("Panels", exact=True).click()
     shown.locator("#seeds").check()
@@ -273,7 +273,7 @@ def test_odd_runs(opened: Open, tmp_path: Path) -> None:
     shown.wait_for_timeout(100)
     assert shown.evaluate("document.documentElement.scrollWidth") <= 360
     shown.select_option("#env", label="Freeway")
-    assert "↑ paper 33.8, at 50M steps" in str(shown.locator("#curve-area").text_content())
+    expect(shown.locator("#curve-area")).to_contain_text("↑ paper 33.8, at 50M steps")
     assert shown.evaluate(top) >= 0
 
 

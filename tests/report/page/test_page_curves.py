@@ -26,7 +26,7 @@ def texts(page: Page, name: str) -> list[str]:
 
 def address(page: Page) -> str:
     """The view as the address holds it."""
-    return page.url.partition("#")[2].replace("%2C", ",")
+    return str(page.evaluate("location.hash.slice(1)")).replace("%2C", ",")
 
 
 def place(page: Page, x: float, y: float) -> tuple[float, float]:
