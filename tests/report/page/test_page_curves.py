@@ -122,6 +122,19 @@ class TestAxes:
         assert str(path).count("L") == 1  # EMI: 0, 60, 220
         assert "logarithmic axis" in str(page.locator("#curve-note").text_content())
 
+    def test_a_band_has_gaps_where_a_logarithmic_axis_has_no_value(
+        self, opened: Open, tmp_path: Path
+    ) -> None:
+        for seed in range(2):
+            returns = [1.0 + seed, 2.0 + seed, 0.0, 3.0 + seed, 4.0 + seed]
+            write_run(tmp_path / "runs" / str(seed), returns, seed=seed)
+        file = html.write_page([tmp_path / "runs"], tmp_path / "report.html", PAPER)
+        page = opened(file, "#y=log")
+        for name, parts in (("band", 2), ("mean", 2)):
+            path = str(page.locator(f"#curve-area .{name}").get_attribute("d"))
+            assert path.count("M") == parts
+        assert str(page.locator("#curve-area .band").get_attribute("d")).count("Z") == 2
+
     @pytest.mark.parametrize("width", [360, 400, 800, 1280])
     def test_labels_do_not_overlap(self, page: Page, width: int) -> None:
         page.set_viewport_size({"width": width, "height": 900})

@@ -193,9 +193,20 @@ function linePath(xs, ys, scale) {
   return path;
 }
 
+// The outline of a band, in several parts if there are places without a value.
 function bandPath(xs, low, high, scale) {
-  const back = linePath(xs.toReversed(), low.toReversed(), scale).replace("M", "L");
-  return `${linePath(xs, high, scale)}${back}Z`;
+  let path = "";
+  let back = "";
+  const close = () => { path += back && `${back}Z`; back = ""; };
+  for (let i = 0; i < xs.length; i++) {
+    const [from, to] = [scale.y(low[i]), scale.y(high[i])];
+    if (!Number.isFinite(from) || !Number.isFinite(to)) { close(); continue; }
+    const x = scale.x(xs[i]).toFixed(1);
+    path += `${back ? "L" : "M"}${x} ${to.toFixed(1)}`;
+    back = `L${x} ${from.toFixed(1)}${back}`;
+  }
+  close();
+  return path;
 }
 
 // The index of the value in ascending `xs` that is nearest to `value`.
