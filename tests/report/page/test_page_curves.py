@@ -26,7 +26,9 @@ def texts(page: Page, name: str) -> list[str]:
 
 def address(page: Page) -> str:
     """The view as the address holds it."""
-    return str(page.evaluate("location.hash.slice(1)")).replace("%2C", ",")
+    # That of a gesture is written 150 ms after its last change.
+    wait = "() => new Promise((done) => { setTimeout(() => done(location.hash.slice(1)), 160); })"
+    return str(page.evaluate(wait)).replace("%2C", ",")
 
 
 def place(page: Page, x: float, y: float) -> tuple[float, float]:
@@ -337,6 +339,29 @@ class TestAddress:
         assert page.locator("#env option:checked").text_content() == "SparseHalfCheetah"
         page.go_forward()
         assert page.locator("#env option:checked").text_content() == "SwimmerGather"
+
+    def test_a_long_gesture_writes_the_address_once(self, page: Page) -> None:
+        """Browsers ignore changes beyond a few in a second, or forbid them."""
+        page.locator("#curve-zoom-in").click()
+        assert address(page) == "zoomx=3750,11250"
+        page.locator("#curve-area svg.chart").focus()
+        page.evaluate("""() => {
+          const press = (key) => document.activeElement.dispatchEvent(
+            new KeyboardEvent('keydown', { key, shiftKey: true, bubbles: true }));
+          window.written = 0;
+          for (const name of ['pushState', 'replaceState']) {
+            const write = history[name].bind(history);
+            history[name] = (...parts) => { window.written += 1; write(...parts); };
+          }
+          for (let k = 0; k < 300; k++) {
+            press(k % 2 ? 'ArrowLeft' : 'ArrowRight');
+          }
+          press('ArrowRight');
+        }""")
+        assert address(page) == "zoomx=5250,12750"
+        assert page.evaluate("window.written") == 1
+        page.go_back()
+        assert address(page) == "zoomx=3750,11250"
 
     def test_an_edited_address_changes_the_view(self, page: Page) -> None:
         page.evaluate("location.hash = '#y=log'")

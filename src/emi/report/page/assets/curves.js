@@ -306,7 +306,7 @@ function showCurveControls() {
 }
 
 function startCurves() {
-  const listen = (name, event, parts, gesture) => byId(name).addEventListener(event, ({ target }) => change(parts(target), gesture));
+  const listen = (name, event, parts, gestureName) => byId(name).addEventListener(event, ({ target }) => change(parts(target), gestureName));
   listen("measure", "change", ({ value }) => ({ measure: value }));
   listen("x", "change", ({ value }) => ({ x: value }));
   listen("y", "change", ({ value }) => ({ y: value }));

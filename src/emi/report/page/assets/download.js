@@ -22,26 +22,26 @@ function curvePicture() {
   const font = getComputedStyle(root).fontFamily;
   const text = (content, x, y, attributes = {}) => svg("text", { x, y, fill: ink("ink"), "font-family": font, "font-size": 13, ...attributes }, content);
   const parts = [text(`${envNow().name}: ${titleOf(view.measure)}`, 16, 26, { "font-size": 17, "font-weight": 600 })];
-  const whole = { width: columns * width + 16, height: 40 };
+  const size = { width: columns * width + 16, height: 40 };
   curves.charts.forEach(({ root: one, list }, k) => {
     const [x, y] = [(k % columns) * width, 40 + Math.floor(k / columns) * (height + 28)];
     const copy = styledCopy(one);
     fill(copy, { x, y: panels ? y + 22 : y, width, height }, []);
     if (panels) parts.push(text(list[0].group.label, x + 16, y + 14, { "font-weight": 600 }));
     parts.push(copy);
-    whole.height = y + height + 28;
+    size.height = y + height + 28;
   });
-  if (panels) parts.push(text(X_NAMES[view.x], whole.width / 2, whole.height + 8, { "text-anchor": "middle" }));
-  let [x, y] = [16, whole.height + 4];
+  if (panels) parts.push(text(X_NAMES[view.x], size.width / 2, size.height + 8, { "text-anchor": "middle" }));
+  let [x, y] = [16, size.height + 4];
   for (const { group: { label } } of panels ? [] : curves.charts[0].list) {
-    const size = label.length * LETTER + 60;
-    if (x > 16 && x + size > whole.width) [x, y] = [16, y + 22];
+    const wide = label.length * LETTER + 60;
+    if (x > 16 && x + wide > size.width) [x, y] = [16, y + 22];
     const colour = ink(colourName(label));
     parts.push(svg("line", { x1: x, x2: x + 24, y1: y - 4, y2: y - 4, stroke: colour, "stroke-width": 3, "stroke-dasharray": dashOf(label) }), text(label, x + 32, y));
-    x += size;
+    x += wide;
   }
-  whole.height = y + 20;
-  return svg("svg", { ...whole, viewBox: `0 0 ${whole.width} ${whole.height}` }, svg("rect", { ...whole, fill: ink("card") }), ...parts);
+  size.height = y + 20;
+  return svg("svg", { ...size, viewBox: `0 0 ${size.width} ${size.height}` }, svg("rect", { ...size, fill: ink("card") }), ...parts);
 }
 
 const svgText = (picture) => new XMLSerializer().serializeToString(picture);

@@ -31,9 +31,9 @@ function showView() {
     showEnv();
   }
   showCurveControls();
-  drawCurves();
   byId("reference").value = String(view.base);
   drawTable();
+  return drawCurves();
 }
 
 function showEnv() {
@@ -88,13 +88,12 @@ startDownloads();
 startTable();
 startRuns();
 startExplorer();
-readView(location.hash.slice(1));
-showView();
+drawRuns();
 window.addEventListener("popstate", () => {
+  forgetGesture();
   readView(location.hash.slice(1));
   showView();
 });
-drawRuns();
-await drawCurves();
-// Milliseconds since the page was opened.
-document.documentElement.dataset.ready = String(Math.round(performance.now()));
+readView(location.hash.slice(1));
+await showView();
+document.documentElement.dataset.ready = String(Math.round(performance.now())); // milliseconds since the page was opened

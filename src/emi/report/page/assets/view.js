@@ -64,10 +64,15 @@ function viewText() {
 }
 
 // Change parts of the view. Changes of the same `gesture` in quick succession, such as turns of the
-// wheel, are one step of the back button.
-let lastGesture = { name: null, time: 0 };
-function change(parts, gesture = null) {
-  for (const name of Object.keys(parts)) for (const other of RESETS[name] ?? []) view[other] = null;
+// wheel, are one step of the back button. Browsers limit how often an address may change, so that of
+// a gesture is written when it pauses.
+const gesture = { name: null, time: 0, timer: null, write: null };
+
+function change(parts, name = null) {
+  const now = performance.now();
+  const same = name !== null && name === gesture.name && now - gesture.time < 1000;
+  if (!same) endGesture();
+  for (const part of Object.keys(parts)) for (const other of RESETS[part] ?? []) view[other] = null;
   Object.assign(view, parts);
   if ("env" in parts) {
     const { measures, baseline } = envNow();
@@ -75,9 +80,24 @@ function change(parts, gesture = null) {
     if (!measures.includes(view.measure)) view.measure = measures[0];
   }
   showView();
-  const now = performance.now();
-  const same = gesture !== null && gesture === lastGesture.name && now - lastGesture.time < 1000;
-  lastGesture = { name: gesture, time: now };
-  if (viewText() === location.hash.slice(1)) return;
-  history[same ? "replaceState" : "pushState"](null, "", `#${viewText()}`);
+  clearTimeout(gesture.timer);
+  const write = gesture.write ?? (() => writeAddress(same ? "replaceState" : "pushState"));
+  Object.assign(gesture, { name, time: now, write, timer: setTimeout(endGesture, 150) });
+  if (name === null) endGesture();
+}
+
+// Write the address that is still to be written.
+function endGesture() {
+  const { write } = gesture;
+  forgetGesture();
+  write?.();
+}
+
+function forgetGesture() {
+  clearTimeout(gesture.timer);
+  gesture.write = null;
+}
+
+function writeAddress(how) {
+  if (viewText() !== location.hash.slice(1)) history[how](null, "", `#${viewText()}`);
 }

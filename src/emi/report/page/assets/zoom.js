@@ -3,11 +3,11 @@
 const NARROWEST = 1 / 2000; // of the whole x axis
 
 // Show the range [low, high] of the x axis, moved into the axis; all of it shows everything.
-function zoomCurves([low, high], gesture, zoomY = view.zoomY) {
+function zoomCurves([low, high], name, zoomY = view.zoomY) {
   const end = curves.full[1];
   const width = Math.min(end, Math.max(high - low, end * NARROWEST));
   const from = Math.max(0, Math.min(low, end - width));
-  change({ zoomX: width >= end * 0.9999 ? null : [from, from + width], zoomY }, gesture);
+  change({ zoomX: width >= end * 0.9999 ? null : [from, from + width], zoomY }, name);
 }
 
 // Make the range narrower or wider by a factor; the value `around` keeps its place.
@@ -46,7 +46,8 @@ function startDragging(area) {
       moveCursor(one, nearest(one.grid, one.scale.toX(one.place(event)[0])));
       return;
     }
-    const { start, frame, margin = one.margin, inner = one.inner } = drag;
+    const { start, frame } = drag;
+    const { margin, inner } = one;
     // The chart is drawn anew while it is panned, so its place on the screen is the one at the start.
     const now = [((event.clientX - frame.left) / frame.width) * one.width, ((event.clientY - frame.top) / frame.height) * one.height];
     if (!drag.moved && Math.hypot(now[0] - start[0], now[1] - start[1]) < 5) return;
