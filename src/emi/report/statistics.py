@@ -41,15 +41,13 @@ def interquartile_mean(values: Array) -> float:
     return float(np.sort(values)[cut : len(values) - cut].mean())
 
 
-def bootstrap_band(curves: Array, seed: int = 0) -> Band:
+def bootstrap_band(curves: Array, seed: int = 0, *, replicates: int = BOOTSTRAP_REPLICATES) -> Band:
     """Percentile bootstrap of the mean over the first axis of `curves` [runs, time].
 
     Whole runs are resampled, not points: the points of one run are correlated.
     """
     runs = len(curves)
-    draws = np.random.default_rng(seed).multinomial(
-        runs, np.full(runs, 1 / runs), size=BOOTSTRAP_REPLICATES
-    )
+    draws = np.random.default_rng(seed).multinomial(runs, np.full(runs, 1 / runs), size=replicates)
     means = (draws / runs) @ curves  # [replicates, time]
     low, high = np.percentile(means, TAILS_95, axis=0)
     return Band(low, high)

@@ -16,9 +16,11 @@ from run_files import write_run, write_sample
 from emi.cli import main
 from emi.report.groups import Group, group_runs
 from emi.report.load import dotted, find_runs
-from emi.report.page import html, samples
+from emi.report.page import html
+from emi.report.page.curves import widths
 from emi.report.page.data import describe
-from emi.report.page.encoding import distinct_frames, evenly, frame_pieces, quantised
+from emi.report.page.encoding import coded, distinct_frames, evenly, frame_pieces, quantised
+from emi.report.page.limits import Limits
 from emi.report.privacy import clean, private_words, public_config, public_starts
 from emi.report.reference import Reference
 from emi.report.statistics import thin
@@ -55,9 +57,38 @@ def groups_of(root: Path) -> list[Group]:
 
 
 def dequantised(packed: dict[str, Any]) -> np.ndarray:
-    codes = np.frombuffer(base64.b64decode(packed["codes"]), "<u2").astype(float)
-    codes[codes == 65535] = np.nan
-    return packed["low"] + codes * (packed["high"] - packed["low"]) / 65534
+    codes = packed["codes"]
+    if isinstance(codes, str):
+        codes = np.frombuffer(base64.b64decode(codes), "<u2")
+    codes = np.where(codes == 65535, np.nan, codes.astype(float))
+    ends = np.array([packed["low"], packed["high"]])
+    low, high = np.log(ends) if packed.get("log") else ends
+    values = low + codes * (high - low) / 65534
+    return np.exp(values) if packed.get("log") else values
+
+
+def curves_of(page: str, env: int, name: str) -> dict[str, Any]:
+    """The curves of a column as the page's script reads them: of runs by number, and of groups."""
+    place = data_of(page)["envs"][env]["measures"].index(name)
+    found = re.search(
+        rf'<script type="text/plain" id="curves-{env}-{place}">(.*?)</script>', page, re.S
+    )
+    assert found is not None
+    described, raw = (zlib.decompress(base64.b64decode(line)) for line in found[1].split("\n"))
+    high, low = np.frombuffer(raw, np.uint8).reshape(2, -1).astype(np.uint16)
+
+    def values(curve: dict[str, Any]) -> np.ndarray:
+        part = slice(curve["start"], curve["start"] + curve["count"])
+        return dequantised({**curve, "codes": (256 * high + low)[part]})
+
+    content = json.loads(described)
+    return {
+        "runs": {int(number): values(curve) for number, curve in content["runs"].items()},
+        "groups": [
+            {part: each if part == "steps" else values(each) for part, each in group.items()}
+            for group in content["groups"]
+        ],
+    }
 
 
 def unpacked(text: str, kind: str) -> np.ndarray:
@@ -142,22 +173,122 @@ def test_holm_covers_all_comparisons_with_one_method(runs: Path) -> None:
 
 
 def test_curves_carry_mean_and_interval(runs: Path) -> None:
-    group = described(runs)["envs"][0]["groups"][0]
-    curve = group["curves"]["return_mean"]
-    assert curve["steps"] == {"first": 5000.0, "by": 5000.0, "count": 3}
-    np.testing.assert_allclose(dequantised(curve["mean"]), [0, 60, 220], atol=0.01)
-    np.testing.assert_allclose(dequantised(curve["low"]), [0, 60, 200], atol=0.01)
-    np.testing.assert_allclose(dequantised(curve["high"]), [0, 60, 240], atol=0.01)
+    curves = curves_of(build_page([runs]), 0, "return_mean")
+    emi, trpo = curves["groups"]
+    assert emi["steps"] == {"first": 5000.0, "by": 5000.0, "count": 3}
+    np.testing.assert_allclose(emi["mean"], [0, 60, 220], atol=0.01)
+    np.testing.assert_allclose(emi["low"], [0, 60, 200], atol=0.01)
+    np.testing.assert_allclose(emi["high"], [0, 60, 240], atol=0.01)
+    np.testing.assert_allclose(trpo["mean"], [0, 0, 10 / 3], atol=0.01)
+    np.testing.assert_allclose(curves["runs"][5], [0, 0, 10], atol=0.01)
+
+
+def add_column(run: Path, name: str, values: list[float]) -> None:
+    file = run / "metrics.csv"
+    header, *rows = file.read_text().splitlines()
+    lines = [f"{header},{name}", *(f"{row},{v!r}" for row, v in zip(rows, values, strict=True))]
+    file.write_text("\n".join(lines) + "\n")
+
+
+def test_every_column_can_be_drawn_also_one_of_a_single_method(runs: Path) -> None:
+    add_column(runs / "trpo1", "mine/loss", [3.0, 2.0, 1.0])
+    add_column(runs / "trpo2", "mine/nothing", [np.nan] * 3)
+    page = build_page([runs])
+    data = data_of(page)
+    columns = ["return_mean", "return_max", "emi/loss_info", "mine/loss"]
+    assert data["envs"][0]["measures"] == columns  # not the axes, nor a column without a number
+    assert data["titles"]["return_mean"] == "mean return"
+    curves = curves_of(page, 0, "mine/loss")
+    assert list(curves["runs"]) == [4]
+    np.testing.assert_allclose(curves["runs"][4], [3, 2, 1], atol=1e-4)
+    assert curves["groups"][0] == {}
+    np.testing.assert_allclose(curves["groups"][1]["mean"], [3, 2, 1], atol=1e-4)
+
+
+def test_an_infinite_value_is_no_value(runs: Path) -> None:
+    add_column(runs / "trpo1", "mine/loss", [1.0, np.inf, 3.0])
+    add_column(runs / "trpo2", "mine/loss", [1.0, 2.0, 3.0])
+    curves = curves_of(build_page([runs]), 0, "mine/loss")
+    np.testing.assert_array_equal(np.isnan(curves["runs"][4]), [False, True, False])
+    np.testing.assert_array_equal(np.isnan(curves["groups"][1]["mean"]), [False, True, False])
+
+
+def test_axes_of_a_run(runs: Path) -> None:
+    run = described(runs)["runs"][0]
+    assert run["iterations"] == 3
+    assert run["axes"]["steps"] == {"first": 5000.0, "by": 5000.0, "count": 3}
+    assert run["axes"]["iterations"] == {"first": 1.0, "by": 1.0, "count": 3}
+    np.testing.assert_allclose(dequantised(run["axes"]["hours"]), [1 / 120, 2 / 120, 3 / 120])
 
 
 def test_long_runs_are_thinned_and_the_page_says_so(tmp_path: Path) -> None:
     write_run(tmp_path / "run", np.arange(1200.0))
-    data = described(tmp_path)
+    page = build_page([tmp_path])
+    data = data_of(page)
     assert data["envs"][0]["together"] == 3
-    values = dequantised(data["runs"][0]["curves"]["return_mean"])
+    values = curves_of(page, 0, "return_mean")["runs"][0]
     assert len(values) == 400
     np.testing.assert_allclose(values[:2], [1, 4], atol=0.02)
-    assert data["runs"][0]["steps"]["first"] == 10_000  # the middle one of 5, 10 and 15 thousand
+    # The middle one of 5, 10 and 15 thousand.
+    assert data["runs"][0]["axes"]["steps"]["first"] == 10_000
+
+
+def test_many_runs_share_a_limited_number_of_values(tmp_path: Path) -> None:
+    for seed in range(3):
+        write_run(tmp_path / str(seed), np.arange(1000.0), seed=seed)
+    groups, _ = group_runs(find_runs([tmp_path]))
+    # 3 runs of 6 columns, and a mean with two ends of its interval: 36 curves.
+    assert widths(groups, Limits(values=36 * 500)) == {"SparseHalfCheetah": 2}
+    assert widths(groups, Limits(values=36 * 100)) == {"SparseHalfCheetah": 10}
+    assert widths(groups, Limits(values=1)) == {"SparseHalfCheetah": 50}  # 20 points at least
+
+
+class TestBaseline:
+    def test_plain_trpo(self, runs: Path) -> None:
+        (env,) = described(runs)["envs"]
+        assert env["groups"][env["baseline"]]["label"] == "TRPO"
+
+    def test_otherwise_the_group_with_the_most_returns(self, tmp_path: Path) -> None:
+        for method, count in (("emi", 2), ("icm", 3), ("rnd", 3)):
+            for seed in range(count):
+                write_run(tmp_path / f"{method}{seed}", [1.0], method=method, seed=seed)
+        # One return of TRPO allows no test.
+        write_run(tmp_path / "trpo0", [1.0], method="trpo")
+        write_run(tmp_path / "trpo1", [np.nan], method="trpo", seed=1)
+        (env,) = described(tmp_path)["envs"]
+        assert env["groups"][env["baseline"]]["label"] == "ICM"
+
+
+class TestVideos:
+    def test_small_videos_are_part_of_the_page(self, runs: Path) -> None:
+        (runs / "emi1" / "watch.mp4").write_bytes(b"film")
+        (runs / "trpo2" / "watch.gif").write_bytes(b"GIF89a")
+        page = build_page([runs])
+        assert data_of(page)["videos"] == [
+            {"run": 1, "type": "video/mp4"},
+            {"run": 5, "type": "image/gif"},
+        ]
+        assert (
+            f'<script type="text/plain" id="video-0">{base64.b64encode(b"film").decode()}<' in page
+        )
+        assert "; img-src data:; media-src data:; " in page
+        assert data_of(page)["remarks"] == []
+
+    def test_large_videos_are_named(self, runs: Path) -> None:
+        (runs / "emi1" / "watch.mp4").write_bytes(b"1" * 4_000_001)
+        page = build_page([runs])
+        assert data_of(page)["videos"] == []
+        assert data_of(page)["remarks"] == [
+            "runs/emi1/watch.mp4 (4.0 MB) is left out: a page holds videos of up to 4 MB, "
+            "20 MB together."
+        ]
+
+    def test_all_videos_together_have_a_limit(self, runs: Path) -> None:
+        for seed in range(3):
+            (runs / f"emi{seed}" / "watch.mp4").write_bytes(b"1" * 8)
+        data = data_of(html.build_page([runs], PAPER, Limits(all_video_bytes=16)))
+        assert [video["run"] for video in data["videos"]] == [0, 1]
+        assert len(data["remarks"]) == 1
 
 
 def test_thinning_ignores_nan() -> None:
@@ -171,6 +302,14 @@ def test_quantised_numbers_come_back() -> None:
     np.testing.assert_allclose(back, [-3, np.nan, 0.123, 7, np.nan], atol=10 / 65534 / 2)
     np.testing.assert_array_equal(dequantised(quantised(np.full(3, 2.5))), 2.5)
     assert np.isnan(dequantised(quantised(np.full(2, np.nan)))).all()
+
+
+def test_small_values_of_a_wide_range_stay_exact() -> None:
+    """As a logarithmic axis shows them: with even spacing, 1e-5 would be off by 50 %."""
+    values = np.geomspace(1e-5, 10.0, 500)
+    np.testing.assert_allclose(dequantised(quantised(values)), values, rtol=np.log(1e6) / 131_000)
+    assert "log" not in coded(np.array([1.0, 1000.0]))[0]
+    assert "log" not in coded(np.array([0.0, 1e6]))[0]
 
 
 def test_uneven_steps_are_kept_as_they_are() -> None:
@@ -220,12 +359,9 @@ def test_a_sample_is_split_into_episodes(tmp_path: Path) -> None:
     assert sample["first"] == 0  # the only one that is whole
 
 
-def test_samples_beyond_the_limit_are_left_out_and_named(
-    runs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(samples, "MOST_STATES", 20)
+def test_samples_beyond_the_limit_are_left_out_and_named(runs: Path) -> None:
     write_sample(runs / "emi1", [[12]])
-    data = data_of(build_page([runs]))
+    data = data_of(html.build_page([runs], PAPER, Limits(states=20)))
     assert [sample["run"] for sample in data["samples"]] == [0]
     assert data["remarks"][0].startswith("1 of 2 embeddings are left out")
 
@@ -353,8 +489,9 @@ class TestIncompleteRuns:
     def test_one_seed_has_no_interval_and_no_test(self, tmp_path: Path) -> None:
         write_run(tmp_path / "a", [1.0, 3.0])
         write_run(tmp_path / "b", [1.0, 2.0], method="trpo")
+        page = build_page([tmp_path])
+        assert "low" not in curves_of(page, 0, "return_mean")["groups"][0]
         (env,) = described(tmp_path)["envs"]
-        assert "low" not in env["groups"][0]["curves"]["return_mean"]
         assert env["groups"][0]["row"]["mean"] == (3.0, 3.0, 3.0)
         assert env["pairs"] == [[None, None], [None, None]]
 
@@ -379,7 +516,7 @@ class TestIncompleteRuns:
         write_run(tmp_path / "a", [], iterations=3)
         data = data_of(build_page([tmp_path]))
         assert data["runs"][0]["reached"] == 0
-        assert data["envs"][0]["groups"][0]["curves"] == {}
+        assert data["envs"][0]["measures"] == []
         assert data["samples"] == []
 
 

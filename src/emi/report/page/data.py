@@ -14,35 +14,35 @@ from emi.report.comparison import (
     welch,
 )
 from emi.report.groups import Group
-from emi.report.load import Run
+from emi.report.load import Run, final_returns
+from emi.report.page.curves import TITLES, measures_of, widths
 from emi.report.page.encoding import evenly, quantised
+from emi.report.page.limits import USUAL, Limits
 from emi.report.privacy import public_config, public_starts
 from emi.report.reference import References, reference_for
-from emi.report.statistics import Array, bootstrap_band, thin
-from emi.report.summary import LAST_ITERATIONS, Summary, common_curves
+from emi.report.statistics import Array, thin
+from emi.report.summary import LAST_ITERATIONS, Summary
 
 Json = dict[str, Any]
 
-# The measures that a curve can show, by column of metrics.csv.
-MEASURES = {
-    "return_mean": "mean return",
-    "return_max": "best return",
-    "bonus_mean": "mean bonus",
-}
-MOST_POINTS = 500  # per curve: a screen cannot show more
-
 
 def describe(
-    groups: Mapping[str, Sequence[Group]], remarks: list[str], references: References
+    groups: Mapping[str, Sequence[Group]],
+    remarks: list[str],
+    references: References,
+    limits: Limits = USUAL,
 ) -> Json:
-    """The data of the page except the samples; `runs` are numbered in the order of the groups."""
+    """The data of the page except curves, samples and videos.
+
+    `runs` are numbered in the order of the groups.
+    """
     runs = [run for row in groups.values() for group in row for run in group.runs]
     number = {run.path: k for k, run in enumerate(runs)}
+    together = widths(groups, limits)
     envs, described = [], []
     for env, row in groups.items():
         reference = reference_for(references, env)
-        longest = max(len(run.metrics["iteration"]) for group in row for run in group.runs)
-        width = math.ceil(longest / MOST_POINTS) or 1
+        width = together[env]
         summaries = [group.summarise(reference) for group in row]
         envs.append(
             {
@@ -54,18 +54,19 @@ def describe(
                 "groups": [
                     {
                         "label": group.label,
-                        "curves": _mean_curves(group.runs, width),
                         "row": _row(summary),
                         "runs": [number[run.path] for run in group.runs],
                     }
                     for group, summary in zip(row, summaries, strict=True)
                 ],
+                "measures": measures_of([run for group in row for run in group.runs]),
+                "baseline": _baseline(row),
                 "pairs": _pairs([summary.finals for summary in summaries]),
             }
         )
         described += [_run(run, group.label, width) for group in row for run in group.runs]
     return {
-        "measures": MEASURES,
+        "titles": TITLES,
         "lastIterations": LAST_ITERATIONS,
         "colours": _colours(groups),
         "envs": envs,
@@ -103,31 +104,29 @@ def _run(run: Run, label: str, width: int) -> Json:
         "minutes": _number(seconds[-1] / 60) if len(seconds) else None,
         "final": _number(run.final_return()),
         "place": run.place,
-        "steps": evenly(thin(run.metrics["steps"], width)),
-        "curves": {
-            name: quantised(thin(run.metrics[name], width))
-            for name in MEASURES
-            if name in run.metrics
+        "iterations": len(run.metrics["steps"]),
+        "axes": {
+            "steps": evenly(thin(run.metrics["steps"], width)),
+            "iterations": evenly(thin(run.metrics["iteration"], width)),
+            "hours": quantised(thin(seconds / 3600, width)),
         },
         "config": public_config(run.flat_config, run.private),
         "starts": public_starts(run.provenance, run.private),
     }
 
 
-def _mean_curves(runs: Sequence[Run], width: int) -> Json:
-    """The mean over seeds and its interval for each measure, up to the end of the shortest run."""
-    curves: Json = {}
-    for name in MEASURES:
-        steps, values = common_curves(runs, name)
-        if len(steps) == 0:
-            continue
-        steps, values = thin(steps, width), thin(values, width)
-        curve = {"steps": evenly(steps), "mean": quantised(values.mean(0))}
-        if len(values) > 1:
-            low, high = bootstrap_band(values)
-            curve |= {"low": quantised(low), "high": quantised(high)}
-        curves[name] = curve
-    return curves
+def _baseline(row: Sequence[Group]) -> int:
+    """The group that others are compared with at first.
+
+    Plain TRPO, since every method adds its bonus to it: the difference is what the bonus is worth.
+    Otherwise the group with the most returns, which gives the narrowest intervals, or the first of
+    several. TRPO with fewer than two returns allows no test, and is not chosen.
+    """
+    returns = [len(final_returns(group.runs)) for group in row]
+    plain = [
+        group.method == "trpo" and count > 1 for group, count in zip(row, returns, strict=True)
+    ]
+    return max(range(len(row)), key=lambda k: (plain[k], returns[k]))
 
 
 def _row(summary: Summary) -> Json:

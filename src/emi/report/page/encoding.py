@@ -10,6 +10,7 @@ import numpy.typing as npt
 Array = npt.NDArray[Any]
 
 LEVELS = 65_534  # of a quantised number; the code above stands for "no value"
+WIDE = 1_000  # quotient of two values on one curve
 FRAMES_PER_PIECE = 64  # decoded together: enough to compress well, few enough to decode at once
 
 
@@ -25,13 +26,28 @@ def deflated(content: bytes) -> str:
 
 
 def quantised(values: Array) -> dict[str, Any]:
-    """[n] as 16-bit codes between its minimum and maximum; NaN and infinity become "no value"."""
+    """[n] as described by `coded`, with its codes as text."""
+    description, codes = coded(values)
+    return {**description, "codes": packed(codes)}
+
+
+def coded(values: Array) -> tuple[dict[str, Any], Array]:
+    """[n] as 16-bit codes between its minimum and maximum; NaN and infinity become "no value".
+
+    The codes are evenly spaced, so the error is at most 1/131,068 of the range. Positive values
+    that span more than `WIDE` are evenly spaced in their logarithm, so that small ones stay exact
+    on a logarithmic axis: the relative error is at most log(maximum / minimum) / 131,068.
+    """
     finite = np.isfinite(values)
     low, high = (values[finite].min(), values[finite].max()) if finite.any() else (0.0, 0.0)
-    scale = LEVELS / (high - low) if high > low else 0.0
+    wide = low > 0 and high > WIDE * low
+    known, start, end = values[finite], low, high
+    if wide:
+        known, start, end = np.log(known), np.log(low), np.log(high)
     codes = np.full(len(values), LEVELS + 1, np.uint16)
-    codes[finite] = np.rint((values[finite] - low) * scale)
-    return {"low": float(low), "high": float(high), "codes": packed(codes)}
+    codes[finite] = np.rint((known - start) * (LEVELS / (end - start) if end > start else 0.0))
+    description: dict[str, Any] = {"low": float(low), "high": float(high)}
+    return description | ({"log": True} if wide else {}), codes
 
 
 def evenly(steps: Array) -> dict[str, Any]:

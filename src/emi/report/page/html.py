@@ -8,7 +8,7 @@ bytes, whenever and wherever the page is made.
 import base64
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -16,55 +16,73 @@ from typing import Any
 from emi.durable_file import write_durably
 from emi.report.groups import group_runs
 from emi.report.load import find_runs
+from emi.report.page.curves import encode_measure
 from emi.report.page.data import describe
 from emi.report.page.encoding import deflated
-from emi.report.page.samples import EncodedSample, encode_samples
+from emi.report.page.limits import USUAL, Limits
+from emi.report.page.samples import encode_samples
+from emi.report.page.videos import encode_videos
 from emi.report.reference import References
 
 # A script uses what earlier ones declare.
-SCRIPTS = ("data", "draw", "curves", "table", "explorer", "timeline", "runs", "main")
+SCRIPTS = (
+    *("data", "draw", "view", "curves", "zoom", "download", "table"),
+    *("explorer", "timeline", "videos", "runs", "main"),
+)
 
 
-def write_page(roots: Sequence[Path], out: Path, references: References) -> Path:
+def write_page(
+    roots: Sequence[Path], out: Path, references: References, limits: Limits = USUAL
+) -> Path:
     """Write the page of all runs in and below `roots`; UserError if none can be read."""
-    page = build_page(roots, references)
+    page = build_page(roots, references, limits)
     out.parent.mkdir(parents=True, exist_ok=True)
     write_durably(out.resolve(), page.encode())
     return out
 
 
-def build_page(roots: Sequence[Path], references: References) -> str:
+def build_page(roots: Sequence[Path], references: References, limits: Limits = USUAL) -> str:
     """The HTML of the page."""
     groups, remarks = group_runs(find_runs(roots))
     runs = [run for row in groups.values() for group in row for run in group.runs]
-    samples, left_out = encode_samples(runs)
-    data = describe(groups, remarks + left_out, references)
+    samples, samples_left_out = encode_samples(runs, limits)
+    videos, videos_left_out = encode_videos(runs, limits)
+    data = describe(groups, remarks + samples_left_out + videos_left_out, references, limits)
     data["samples"] = [sample.values for sample in samples]
-    return _fill(data, samples)
+    data["videos"] = [{"run": video.run, "type": video.type} for video in videos]
+    blocks = {"data": deflated(_json(data).encode())}
+    for number, (env, row) in enumerate(zip(data["envs"], groups.values(), strict=True)):
+        first = env["groups"][0]["runs"][0]
+        for k, name in enumerate(env["measures"]):
+            blocks[f"curves-{number}-{k}"] = encode_measure(row, first, name, env["together"])
+    for number, sample in enumerate(samples):
+        if sample.frames:
+            blocks[f"frames-{number}"] = "\n".join(sample.frames)
+    for number, video in enumerate(videos):
+        blocks[f"video-{number}"] = video.base64
+    return _fill(blocks)
 
 
-def _fill(data: dict[str, Any], samples: Sequence[EncodedSample]) -> str:
+def _json(data: Any) -> str:
+    return json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+def _fill(blocks: Mapping[str, str]) -> str:
     # All scripts share one scope and declare nothing outside of it.
     parts = "\n".join(_asset(f"{name}.js") for name in SCRIPTS)
     script = f'(async () => {{\n"use strict";\n{parts}}})();\n'
     style = _asset("page.css")
-    text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    blocks = [_block("data", deflated(text.encode()))]
-    blocks += [
-        _block(f"frames-{number}", "\n".join(sample.frames))
-        for number, sample in enumerate(samples)
-        if sample.frames
-    ]
-    # Nothing may be loaded; only our script and style, identified by their hashes, may run.
+    # Nothing may be loaded. Only our script and style, identified by their hashes, may run; videos
+    # and the picture that is saved as PNG are part of the page.
     policy = (
         f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; "
-        "base-uri 'none'; form-action 'none'"
+        "img-src data:; media-src data:; base-uri 'none'; form-action 'none'"
     )
     page = _asset("page.html")
     for mark, content in (
         ("POLICY", policy),
         ("STYLE", style),
-        ("DATA", "\n".join(blocks)),
+        ("DATA", "\n".join(_block(name, text) for name, text in blocks.items())),
         ("SCRIPT", script),
     ):
         before, after = page.split(f"<!--{mark}-->")

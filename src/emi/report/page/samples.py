@@ -9,9 +9,8 @@ import numpy as np
 from emi.report.embedding import choose_episode, path_rows, peaks, plane, read_sample
 from emi.report.load import Run
 from emi.report.page.encoding import encoded_frames, packed, quantised
+from emi.report.page.limits import Limits
 from emi.report.sample_file import Array, Sample
-
-MOST_STATES = 40_000  # on a page, of all samples together: about 20 MB with frames
 
 
 @dataclass(frozen=True)
@@ -22,7 +21,7 @@ class EncodedSample:
     frames: list[str]
 
 
-def encode_samples(runs: Sequence[Run]) -> tuple[list[EncodedSample], list[str]]:
+def encode_samples(runs: Sequence[Run], limits: Limits) -> tuple[list[EncodedSample], list[str]]:
     """The samples that the page holds, and a remark on those left out.
 
     Low seeds come first, so that no method fills the page alone.
@@ -32,12 +31,12 @@ def encode_samples(runs: Sequence[Run]) -> tuple[list[EncodedSample], list[str]]
     states = 0
     for k in sorted(have, key=lambda k: (runs[k].seed, k)):
         sample = read_sample(runs[k])
-        if not chosen or states + len(sample["phi"]) <= MOST_STATES:
+        if not chosen or states + len(sample["phi"]) <= limits.states:
             chosen[k] = encode_sample(sample, k)
             states += len(sample["phi"])
     missing = len(have) - len(chosen)
     remark = (
-        f"{missing} of {len(have)} embeddings are left out, since a page holds {MOST_STATES:,} "
+        f"{missing} of {len(have)} embeddings are left out, since a page holds {limits.states:,} "
         "states: make a separate page of those runs to see them."
     )
     return [chosen[k] for k in sorted(chosen)], [remark] if missing else []

@@ -1,6 +1,7 @@
 // Data: decodes what the page contains into arrays.
 
-const report = JSON.parse(new TextDecoder().decode(await inflated(document.getElementById("data").textContent)));
+const byId = (name) => document.getElementById(name);
+const report = JSON.parse(new TextDecoder().decode(await inflated(byId("data").textContent)));
 
 function inflated(base64) {
   const stream = new Blob([bytes(base64)]).stream().pipeThrough(new DecompressionStream("deflate"));
@@ -14,16 +15,32 @@ function bytes(base64) {
   return array;
 }
 
-// The inverse of encoding.quantised in Python: the highest code stands for "no value".
-function quantised(packed) {
-  const codes = new Uint16Array(bytes(packed.codes).buffer);
-  const scale = (packed.high - packed.low) / 65534;
-  return Float64Array.from(codes, (code) => (code === 65535 ? NaN : packed.low + code * scale));
+// The inverse of encoding.coded in Python: the highest code stands for "no value".
+function decoded({ low, high, log }, codes) {
+  const [start, end] = log ? [Math.log(low), Math.log(high)] : [low, high];
+  const scale = (end - start) / 65534;
+  return Float64Array.from(codes, (code) => {
+    if (code === 65535) return NaN;
+    const value = start + code * scale;
+    return Math.min(high, log ? Math.exp(value) : value); // not above it by rounding
+  });
 }
+const quantised = (packed) => decoded(packed, new Uint16Array(bytes(packed.codes).buffer));
 
-function stepCounts(packed) {
+function evenly(packed) {
   if (packed.values !== undefined) return new Float64Array(bytes(packed.values).buffer);
   return Float64Array.from({ length: packed.count }, (_, i) => packed.first + i * packed.by);
+}
+
+// The curves of one column of metrics.csv: JSON that describes them, then their codes, all high
+// bytes before all low bytes.
+async function curveBlock(env, column) {
+  const [first, second] = await Promise.all(byId(`curves-${env}-${column}`).textContent.split("\n").map(inflated));
+  const described = JSON.parse(new TextDecoder().decode(first));
+  const planes = new Uint8Array(second);
+  const size = planes.length / 2;
+  const codes = Uint16Array.from({ length: size }, (_, i) => planes[i] * 256 + planes[size + i]);
+  return { ...described, values: (curve) => (curve.values ??= decoded(curve, codes.subarray(curve.start, curve.start + curve.count))) };
 }
 
 // Curves and samples are decoded when they are first needed, and cached.
@@ -53,7 +70,7 @@ const decodedSample = once((number) => {
 });
 
 // Frames are stored in deflated pieces; a piece is inflated when one of its frames is needed.
-const framePieces = once((number) => document.getElementById(`frames-${number}`).textContent.split("\n"));
+const framePieces = once((number) => byId(`frames-${number}`).textContent.split("\n"));
 const inflatedPiece = once((number, piece) => inflated(framePieces(number)[piece]));
 
 // The pixels of one frame as ImageData, grey or in colour.

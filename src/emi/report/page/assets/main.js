@@ -19,24 +19,50 @@ function drawIntro() {
   };
   byId("facts").append(...Object.entries(facts).filter(([, value]) => value !== null).map(([name, value]) => html("div", {}, html("dt", {}, name), html("dd", {}, value))));
   byId("remarks").hidden = report.remarks.length === 0;
-  byId("remarks").append(...report.remarks.map((text) => html("li", {}, text)));
+  byId("remarks-title").textContent = plural(report.remarks.length, "remark");
+  byId("remark-list").append(...report.remarks.map((text) => html("li", {}, text)));
 }
 
-function chooseEnv(number) {
-  curves.env = number;
-  curves.cursor = null;
-  chooseTableEnv();
-  drawMethodChips();
-  drawCurves();
+// Show the view; what depends on the environment alone is drawn when it has changed.
+let shownEnv = null;
+function showView() {
+  if (shownEnv !== view.env) {
+    shownEnv = view.env;
+    showEnv();
+  }
+  showCurveControls();
+  byId("reference").value = String(view.base);
   drawTable();
+  return drawCurves();
+}
+
+function showEnv() {
+  curves.cursor = null;
+  byId("env").value = String(view.env);
+  drawMeasures();
+  drawReferenceChoice();
   drawSettings();
-  const env = report.envs[number].name;
+  drawVideos();
+  const env = envNow().name;
   const sample = report.samples.findIndex((one) => report.runs[one.run].env === env);
   play(false);
   if (sample >= 0) chooseSample(sample);
   else if (report.samples.length && explorer.number === null) chooseSample(0);
   byId("other-sample").hidden = sample >= 0 || report.samples.length === 0;
   byId("other-sample").textContent = `No run of ${env} has an embedding; the states shown are of another environment.`;
+}
+
+// Links within the page scroll without changing the address, which holds the view.
+function startLinks() {
+  for (const link of document.querySelectorAll('a[href^="#"]')) {
+    const section = byId(link.hash.slice(1));
+    section.tabIndex = -1;
+    link.addEventListener("click", (event) => {
+      event.preventDefault();
+      section.scrollIntoView();
+      section.focus({ preventScroll: true });
+    });
+  }
 }
 
 function startTheme() {
@@ -53,15 +79,21 @@ function startTheme() {
 drawIntro();
 options(byId("env"), report.envs.map((env, k) => [k, env.name]));
 byId("env-choice").hidden = report.envs.length < 2;
-byId("env").addEventListener("change", (event) => chooseEnv(Number(event.target.value)));
+byId("env").addEventListener("change", (event) => change({ env: Number(event.target.value) }));
 startTheme();
+startLinks();
 startCurves();
+startCurveZoom();
+startDownloads();
 startTable();
 startRuns();
 startExplorer();
-// Start with the environment that has the most groups.
-const richest = report.envs.reduce((best, env, k) => (env.groups.length > report.envs[best].groups.length ? k : best), 0);
-byId("env").value = String(richest);
-chooseEnv(richest);
 drawRuns();
+window.addEventListener("popstate", () => {
+  forgetGesture();
+  readView(location.hash.slice(1));
+  showView();
+});
+readView(location.hash.slice(1));
+await showView();
 document.documentElement.dataset.ready = String(Math.round(performance.now())); // milliseconds since the page was opened

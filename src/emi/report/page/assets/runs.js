@@ -23,7 +23,7 @@ function marked(text) {
 
 // Settings in the chosen environment: one row per key, one column per group.
 function drawSettings() {
-  const env = report.envs[curves.env];
+  const env = envNow();
   byId("settings-title").textContent = `Settings in ${env.name}`;
   const configs = env.groups.map((group) => report.runs[group.runs[0]].config);
   const keys = [...new Set(configs.flatMap((config) => Object.keys(config)))].filter((key) => !["env", "method", "seed"].includes(key));

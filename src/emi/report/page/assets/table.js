@@ -1,12 +1,10 @@
 // The table of final returns, and the tests against a chosen group.
 
-const comparison = { reference: 0 };
-
 function drawTable() {
-  const env = report.envs[curves.env];
+  const env = envNow();
   const number = (value) => written(value, env.decimals);
   const interval = (low, high) => `[${number(low)}, ${number(high)}]`;
-  const reference = env.groups[comparison.reference];
+  const reference = env.groups[view.base];
   const compares = env.groups.length > 1;
   const solves = env.solvedAbove !== null;
   const spread = extent(env.groups.map((group) => group.row.mean ?? []), [0, 0]);
@@ -30,7 +28,7 @@ function drawTable() {
     ({ row: { first } }) => cell(first.median === null ? "not reached" : stepText(first.median), `${first.seen} of ${first.runs}`)]);
   if (compares) {
     const without = (group) => html("td", { colspan: 3 }, group === reference ? "compared with" : "needs two seeds of each");
-    const pair = (group) => env.pairs[env.groups.indexOf(group)][comparison.reference];
+    const pair = (group) => env.pairs[env.groups.indexOf(group)][view.base];
     const compared = (show, otherwise = () => null) => (group) => (pair(group) ? show(pair(group)) : otherwise(group));
     columns.push(
       [`minus ${reference.label}`, "95 % interval", compared((pair) => cell(number(pair.difference), interval(pair.low, pair.high)), without)],
@@ -46,7 +44,6 @@ function drawTable() {
   drawTableNote(env, compares, solves);
 }
 
-const hasReference = (env) => env.groups.some((group) => group.row.reference !== null);
 const chance = (p) => (p === null || p === undefined ? "–" : p < 0.001 ? "< 0.001" : p.toFixed(3));
 
 // The mean as a dot on its interval; all rows have the same scale.
@@ -70,12 +67,11 @@ function drawTableNote(env, compares, solves) {
 }
 
 function startTable() {
-  byId("reference").addEventListener("change", (event) => { comparison.reference = Number(event.target.value); drawTable(); });
+  byId("reference").addEventListener("change", (event) => change({ base: Number(event.target.value) }));
 }
 
-function chooseTableEnv() {
-  const groups = report.envs[curves.env].groups;
-  comparison.reference = 0;
+function drawReferenceChoice() {
+  const { groups } = envNow();
   options(byId("reference"), groups.map((group, k) => [k, group.label]));
   byId("reference").closest(".controls").hidden = groups.length < 2;
 }

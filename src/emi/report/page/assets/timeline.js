@@ -10,8 +10,8 @@ function drawTimeline() {
   const steps = sample.step.subarray(start, start + size);
   const norm = sample.error.subarray(start, start + size);
   const [low, high] = [steps[0], steps[size - 1]];
-  const best = peaks.map((place, k) => `${"abcde"[k]} at step ${steps[place]}, ${written(norm[place])}`).join("; ");
-  const { root, scale, upright, valueAt } = chart({
+  const best = peaks.map((peak, k) => `${"abcde"[k]} at step ${steps[peak]}, ${written(norm[peak])}`).join("; ");
+  const { root, plot, scale, upright, place } = chart({
     width: Math.max(300, area.clientWidth),
     height: 230,
     x: high > low ? [low, high] : [low - 1, low + 1],
@@ -20,19 +20,19 @@ function drawTimeline() {
     yName: "‖S(s, a)‖",
     label: `Error norm over ${size} steps of the episode. ${peaks.length ? `Highest peaks: ${best}.` : "It is constant."}`,
   });
-  root.append(svg("path", { d: linePath(steps, norm, scale), fill: "none", style: { stroke: "var(--soft)", strokeWidth: "1.1" } }));
+  plot.append(svg("path", { d: linePath(steps, norm, scale), fill: "none", style: { stroke: "var(--soft)", strokeWidth: "1.1" } }));
   timeline.scale = scale;
   timeline.cursor = upright(0, { style: { stroke: "var(--accent)", strokeWidth: "2" } });
   root.append(timeline.cursor);
-  peaks.forEach((place, k) => {
-    const [x, y] = [scale.x(steps[place]), scale.y(norm[place])];
+  peaks.forEach((peak, k) => {
+    const [x, y] = [scale.x(steps[peak]), scale.y(norm[peak])];
     root.append(
       svg("circle", { cx: x, cy: y, r: 4.5, style: { fill: `var(--${PEAK_COLOURS[k]})` } }),
       svg("text", { class: "halo", x, y: y - 9, "text-anchor": "middle", style: { fontWeight: "700", fill: `var(--${PEAK_COLOURS[k]})` } }, "abcde"[k]),
     );
   });
   root.style.cursor = "pointer";
-  root.addEventListener("click", (event) => select(nearest(steps, valueAt(event))));
+  root.addEventListener("click", (event) => select(nearest(steps, scale.toX(place(event)[0]))));
   area.replaceChildren(root);
   drawPeaks();
   moveTimelineCursor();
