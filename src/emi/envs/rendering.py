@@ -6,6 +6,7 @@ without OpenGL can train, and a program that imported mujoco earlier can render.
 """
 
 import atexit
+import contextlib
 import functools
 import importlib
 import os
@@ -122,6 +123,10 @@ def _candidates() -> list[str]:
 @functools.cache
 def _backend() -> tuple[str, Any]:
     """The first backend that works, and its context class."""
+    # Software OpenGL makes the symbols of its LLVM global. Triton, which CUDA builds of torch import
+    # with the first optimizer, contains another LLVM and crashes if it is loaded after that.
+    with contextlib.suppress(ImportError):
+        importlib.import_module("triton")
     for name in _candidates():
         platform = os.environ.get("PYOPENGL_PLATFORM")
         try:
