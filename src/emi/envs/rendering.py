@@ -123,8 +123,8 @@ def _candidates() -> list[str]:
 @functools.cache
 def _backend() -> tuple[str, Any]:
     """The first backend that works, and its context class."""
-    # Software OpenGL makes the symbols of its LLVM global. Triton, which CUDA builds of torch import
-    # with the first optimizer, contains another LLVM and crashes if it is loaded after that.
+    # Software OpenGL makes the symbols of its LLVM global. Triton contains another LLVM and crashes
+    # if it is loaded after that. CUDA builds of torch load Triton with the first optimizer.
     with contextlib.suppress(ImportError):
         importlib.import_module("triton")
     for name in _candidates():
