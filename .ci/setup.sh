@@ -1,4 +1,8 @@
-# Sourced by ./emi and ./test, which set $root to the project directory. Creates and repairs $root/.venv.
+# Sourced by ./emi, ./test and .ci/versions, which set $root to the project directory. Creates and
+# repairs $root/.venv.
+
+# The supported interpreters, as in pyproject.toml.
+PYTHONS='python3.11 python3.12 python3.13'
 
 say() { printf '%s\n' "$*" >&2; }
 
@@ -17,7 +21,7 @@ is_ready() {
 # constraints.txt is tested with it. Each candidate is run, because a name on PATH may be an empty shim.
 find_python() {
   without_venv=
-  for python in python3.11 python3.12 python3.13 python3; do
+  for python in $PYTHONS python3; do
     "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || continue
     "$python" -c 'import ensurepip, venv' 2>/dev/null && return 0
     without_venv=$python

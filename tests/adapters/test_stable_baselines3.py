@@ -248,7 +248,7 @@ def test_a_policy_follows_the_bonus() -> None:
     env = oracles(4, scale=0.0)
     model = ppo(env, 64, learning_rate=3e-2, n_epochs=2)
     method = ActionBonus()
-    model.learn(4 * 64 * 8, callback=IntrinsicRewardCallback(method, 1.0))
+    model.learn(4 * 64 * 20, callback=IntrinsicRewardCallback(method, 1.0))
     first, last = method.batches[0], method.batches[-1]
     assert as_tensor(first.action).float().mean() < 1.3
     assert as_tensor(last.action).float().mean() > 1.7

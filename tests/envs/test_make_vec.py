@@ -113,7 +113,7 @@ def test_images_are_supported(shape: tuple[int, ...]) -> None:
     ("name", "observation", "action"),
     [
         ("FrozenLake-v1", spaces.Box(0, 1, (16,)), spaces.Discrete(4)),
-        ("CliffWalking-v1", spaces.Box(0, 1, (48,)), spaces.Discrete(4)),
+        ("FrozenLake8x8-v1", spaces.Box(0, 1, (64,)), spaces.Discrete(4)),
         ("Pendulum-v1", None, spaces.Box(-2, 2, (1,))),
         ("MountainCarContinuous-v0", None, spaces.Box(-1, 1, (1,))),
     ],
@@ -284,6 +284,17 @@ def test_missing_opengl_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None
     rendering._backend.cache_clear()
     assert str(caught.value).startswith("rendering needs an off-screen OpenGL: apt-get install")
     assert "no_such_backend" in str(caught.value)
+
+
+def test_triton_is_loaded_before_opengl(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded: list[str] = []
+    monkeypatch.setattr(rendering, "importlib", types.SimpleNamespace(import_module=loaded.append))
+    monkeypatch.setattr(rendering, "_working_context_class", loaded.append)
+    monkeypatch.setattr(rendering, "_candidates", lambda: ["egl"])
+    rendering._backend.cache_clear()
+    rendering.rendering_backend()
+    rendering._backend.cache_clear()
+    assert loaded == ["triton", "egl"]
 
 
 @pytest.mark.parametrize("name", ["SparseHalfCheetah", "SwimmerGather", "BoxImage", "Freeway"])

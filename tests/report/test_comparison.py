@@ -239,7 +239,8 @@ def test_power_of_the_textbook_example() -> None:
         0.8015, abs=5e-5
     )  # spreads count, not means
     assert detectable_difference(group, group) == pytest.approx(0.4991, abs=5e-5)
-    assert power(group, group, 0.0) == pytest.approx(0.05, rel=1e-12)  # false claims only
+    # False claims only. The t quantile of SciPy before 1.17 has a relative error of 5e-11.
+    assert power(group, group, 0.0) == pytest.approx(0.05, rel=1e-9)
 
 
 @pytest.mark.parametrize(("n_a", "n_b"), [(2, 2), (3, 2), (5, 5), (5, 15), (40, 40)])

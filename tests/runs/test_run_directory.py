@@ -8,6 +8,7 @@ import re
 import shutil
 import socket
 import subprocess
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -136,7 +137,7 @@ class TestProvenance:
         assert starts[0]["command"] == "emi train SparseHalfCheetah"
         assert starts[1]["command"] == "emi resume run"
         assert starts[0]["versions"]["python"] == platform.python_version()
-        assert starts[0]["versions"]["torch"] == torch.__version__
+        assert starts[0]["versions"]["torch"] == version("torch")
         assert {"mujoco", "ale-py", "stable-baselines3"} <= starts[0]["versions"].keys()
         assert starts[0]["machine"].keys() == {"cpu", "cores", "platform"}
 

@@ -6,6 +6,7 @@ without OpenGL can train, and a program that imported mujoco earlier can render.
 """
 
 import atexit
+import contextlib
 import functools
 import importlib
 import os
@@ -127,6 +128,10 @@ def _backend() -> tuple[str, Any]:
     A backend that fails leaves libraries behind with which no other one works, in the same process.
     So each is first tried in a process of its own, except if there is no choice.
     """
+    # Software OpenGL makes the symbols of its LLVM global. Triton contains another LLVM and crashes
+    # if it is loaded after that. CUDA builds of torch load Triton with the first optimizer.
+    with contextlib.suppress(ImportError):
+        importlib.import_module("triton")
     names = _candidates()
     reason = ""
     for name in names:
