@@ -16,9 +16,11 @@ POINTERS = [ROOT / "docs" / "paper_to_code.md", *(ROOT / "docs" / "methods").glo
 
 # What a package or a top-level module may import besides itself. Imports point downwards only.
 FILES = {"durable_file", "untrusted_file", "state_codec"}
-FOUNDATION = FILES | {"errors", "settings", "spaces", "stored_state", "batch", "nets"}
+FOUNDATION = FILES | {"program", "errors", "settings", "spaces", "stored_state", "batch", "nets"}
 BELOW_TRAINING = FOUNDATION | {"intrinsic", "agent", "envs"}
 MAY_IMPORT: dict[str, set[str]] = {
+    "start": set(),
+    "program": {"start"},
     "errors": set(),
     "settings": set(),
     "durable_file": {"errors"},
@@ -30,7 +32,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "nets": {"spaces", "stored_state", "errors"},
     "intrinsic": FOUNDATION - FILES,
     "agent": FOUNDATION - FILES,
-    "envs": {"errors", "spaces"},
+    "envs": {"program", "errors", "spaces"},
     "training": BELOW_TRAINING - {"durable_file", "state_codec"},
     "adapters": FOUNDATION | {"intrinsic"},
     "runs": BELOW_TRAINING | {"training"},
