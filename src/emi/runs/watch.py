@@ -92,6 +92,7 @@ def _video(path: Path, fps: float) -> Iterator[Callable[[np.ndarray], None]]:
     temporary = path.with_name(f".{path.stem}.writing{path.suffix}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.unlink(missing_ok=True)  # in a stranger's run it can be a link to any file
         writer: Any = imageio.get_writer(temporary, **options)
     except (OSError, ImportError, ValueError) as error:
         raise UserError(f"cannot write {path}: {error}", FAILED) from None
