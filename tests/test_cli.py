@@ -81,7 +81,7 @@ class TestBadInput:
             ),
             (["train", "--config", "nowhere.json"], "there is no file nowhere.json"),
             (["train", "--config", "full/notes.txt"], "full/notes.txt is not JSON: "),
-            (["train", "--config", "full"], "full: is a directory: fix that or choose another"),
+            (["train", "--config", "full"], "full is a directory, not a file: remove it"),
             (["train", "SparseHalfCheetah", "--out", "full"], "full holds other files (notes.txt)"),
             (["train", "SparseHalfCheetah", "--out", "full/notes.txt"], "is a file"),
             (["train", "SparseHalfCheetah", "--out", "full/notes.txt/run"], "not a directory"),
@@ -243,16 +243,19 @@ class TestTrain:
     ) -> None:
         asked: list[tuple[Any, ...]] = []
 
-        def watch(directory: Path, out: Path, *, seed: int, deterministic: bool) -> Any:
-            asked.append((directory, out, seed, deterministic))
+        def watch(
+            directory: Path, out: Path, *, seed: int, deterministic: bool, trusted: list[str]
+        ) -> Any:
+            asked.append((directory, out, seed, deterministic, trusted))
             return SimpleNamespace(total_reward=2.5, steps=7)
 
         monkeypatch.setattr("emi.runs.watch.watch", watch)
+        trust = ["--trust", "a.b,c"]
         assert main(["watch", "d"]) == 0
-        assert main(["watch", "d", "--seed", "3", "--deterministic", "--out", "a.gif"]) == 0
+        assert main(["watch", "d", "--seed", "3", "--deterministic", "--out", "a.gif", *trust]) == 0
         assert asked == [
-            (Path("d"), Path("d/watch.mp4"), 0, False),
-            (Path("d"), Path("a.gif"), 3, True),
+            (Path("d"), Path("d/watch.mp4"), 0, False, [""]),
+            (Path("d"), Path("a.gif"), 3, True, ["a.b", "c"]),
         ]
         said = capsys.readouterr().out.splitlines()
         assert said == ["return 2.5 in 7 steps: d/watch.mp4", "return 2.5 in 7 steps: a.gif"]
@@ -426,7 +429,8 @@ class TestOwn:
         assert len(rows(Path("stopped"))) == 3
         monkeypatch.delenv("STOP_AFTER")
         sys.modules.pop("own_methods")  # a new process would import it again
-        assert main(["resume", "stopped"]) == 0
+        modules = ["own_methods", "own_package.envs"][: 1 + env.startswith("gym:")]
+        assert main(["resume", "stopped", "--trust", ",".join(modules)]) == 0
         assert rows(Path("stopped")) == straight
         newest = [load_latest(Path(run) / "checkpoints").state for run in ("straight", "stopped")]
         assert same_state(*newest)
@@ -572,8 +576,8 @@ class TestConfigFile:
                 ["--method", "icm"],
                 "these settings are for the method 'rnd', not 'icm'",
             ),
-            ({"env": 3}, [], "an environment is given by its name, see 'emi envs', got 3"),
-            ({"env": "BoxImage", "method": 3}, [], "a method must be a class or a function, got 3"),
+            ({"env": 3}, [], "env must be text, got 3"),
+            ({"env": "BoxImage", "method": 3}, [], "method must be text, got 3"),
             ({"env": "BoxImage", "ets": 1}, [], "unknown setting 'ets': did you mean 'eta'?"),
             ([], ["BoxImage"], "settings.json must hold a JSON object of settings"),
         ],

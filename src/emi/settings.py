@@ -17,7 +17,7 @@ NotNegativeFloat = Annotated[float, "zero or more"]
 Fraction = Annotated[float, "in (0, 1]"]
 FractionOrZero = Annotated[float, "in [0, 1]"]
 Seed = Annotated[int, "zero or more", "below 2^128"]
-Threads = Annotated[int, "in [1, 1024]"]
+Threads = Annotated[int, "positive", "at most 1024"]
 
 _THOUSANDS = {"k": 3, "m": 6}  # exponents of 10
 _MOST_DIGITS = 18  # of a number with an exponent: 1e999999999 would fill the memory

@@ -27,7 +27,7 @@ _GENERATOR_INTS = {"state": 2**128, "inc": 2**128, "has_uint32": 2, "uinteger": 
 class ChecksState(Protocol):
     """A module whose stored state can be wrong in more than keys, shapes and dtypes."""
 
-    def check_stored(self, state: Mapping[str, Any], place: str) -> None:
+    def _check_stored(self, state: Mapping[str, Any], place: str) -> None:
         """Raise UserError unless the module can load its own entries of a state dict."""
 
 
@@ -65,7 +65,7 @@ def check_module(module: nn.Module, state: Any, place: str, *, finite: bool = Fa
     for name, part in parts.items():
         if name in ours and isinstance(part, ChecksState):
             entries = {k.rpartition(".")[2]: v for k, v in state.items() if owner(k) == name}
-            part.check_stored(entries, f"{place}.{name}" if name else place)
+            part._check_stored(entries, f"{place}.{name}" if name else place)
 
 
 def _is_ours(module: nn.Module) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
+from safetensors.torch import save_file
 from sb3_contrib import TRPO, MaskablePPO, RecurrentPPO
 from stable_baselines3 import A2C, DQN, PPO, SAC, TD3
 from stable_baselines3.common.base_class import BaseAlgorithm
@@ -27,7 +29,7 @@ from stable_baselines3.common.vec_env import (
 )
 from torch import Tensor
 
-from emi.adapters.stable_baselines3 import IntrinsicRewardCallback
+from emi.adapters.stable_baselines3 import FORMAT, IntrinsicRewardCallback
 from emi.batch import Array, Transitions, as_tensor
 from emi.errors import NotFiniteError, UserError
 from emi.intrinsic.contract import IntrinsicReward
@@ -502,6 +504,24 @@ def test_files_that_are_not_of_this_method(tmp_path: Path) -> None:
         rnd.load(path)
     with pytest.raises(UserError, match=r"there is no file .*gone"):
         rnd.load(tmp_path / "gone")
+
+
+def test_a_file_of_a_stranger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A moment of another shape made Adam write outside its memory."""
+    method = RND(Box(-1, 1, (4,)), THREE, RNDConfig(features=8, hidden=(8,)))
+    callback, path = IntrinsicRewardCallback(method, 0.1), tmp_path / "bonus.safetensors"
+    state = copy.deepcopy(dict(method.state_dict()))
+    moments = {"step": torch.ones(()), "exp_avg": torch.zeros(1), "exp_avg_sq": torch.zeros(1)}
+    state["descent._extra_state"]["optimizer"]["state"][0] = moments
+    with monkeypatch.context() as patched:
+        patched.setattr(method, "state_dict", lambda: state)
+        callback.save(path)
+    with pytest.raises(UserError, match=r"RND\.descent\.optimizer\.state\.0\.exp_avg has shape"):
+        callback.load(path)
+    for metadata in ("[]", "{", "[" * 10_000, '{"version": 1, "method": "RND", "state": 3}'):
+        save_file({}, path, {FORMAT: metadata})
+        with pytest.raises(UserError):
+            callback.load(path)
 
 
 @pytest.mark.parametrize("kind", [SAC, TD3, DQN], ids=lambda kind: kind.__name__)

@@ -241,6 +241,15 @@ def test_unknown_name(name: str, message: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "name", ["gym:a:b:Env-v0", "gym::Env-v0", "gym:.near:Env-v0", "gym:a b:Env-v0"]
+)
+def test_a_gym_name_with_a_wrong_module(name: str) -> None:
+    with pytest.raises(UserError, match=r"must be gym:ID or gym:package\.module:ID") as caught:
+        make_vec(name)
+    assert str(caught.value).startswith(f"{name!r} must be")
+
+
+@pytest.mark.parametrize(
     ("name", "hint"),
     [
         ("gym:CartPol-v1", "CartPole"),

@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from emi.errors import UserError
@@ -12,6 +13,7 @@ from emi.runs.metrics_file import COLUMNS, MetricsFile, Position, keep_until, la
 from emi.runs.run import run
 from emi.runs.run_directory import RunDirectory, add_start, locked, read_config
 from emi.runs.tensorboard_events import TensorBoardEvents
+from emi.runs.watch import _video
 from emi.training.config import to_dict
 from emi.training.presets import resolve
 
@@ -134,6 +136,15 @@ class TestLinks:
         os.truncate(directory.provenance, 2**40)
         add_start(directory, CONFIG, ["emi"], 0)
         assert len(json.loads(directory.provenance.read_text())["starts"]) == 1
+
+    def test_a_video(self, tmp_path: Path) -> None:
+        outside = tmp_path / "outside"
+        outside.write_text("mine")
+        (tmp_path / ".watch.writing.gif").symlink_to(outside)
+        with _video(tmp_path / "watch.gif", 30) as add:
+            add(np.zeros((8, 8, 3), np.uint8))
+        assert outside.read_text() == "mine"
+        assert (tmp_path / "watch.gif").stat().st_size > 0
 
     def test_checkpoints(self, tmp_path: Path) -> None:
         outside = tmp_path / "outside"

@@ -309,7 +309,7 @@ def test_from_dict_takes_the_defaults_of_missing_keys() -> None:
             ({k: v for k, v in NEEDED.items() if k != key}, f"a config must name its {key}")
             for key in NEEDED
         ),
-        (NEEDED | {"env": 3}, "a config must name its env"),
+        (NEEDED | {"env": 3}, "env must be text, got 3"),
         (NEEDED | {"env": "a\x00b"}, "env must be a name of at most 200 letters, got 'a\\x00b'"),
         (NEEDED | {"env": "x" * 10**6}, "env must be a name of at most 200 letters, got 'xxx"),
         (NEEDED | {"method": "rdn"}, "unknown method 'rdn': did you mean 'rnd'"),
@@ -328,8 +328,8 @@ def test_from_dict_takes_the_defaults_of_missing_keys() -> None:
         (NEEDED | {"steps": 10**30}, "steps is too large: a number of 100 bits"),
         (NEEDED | {"steps": 1e308}, "steps is too large: a number of 1024 bits"),
         (NEEDED | {"trpo": {"slices": 10**30}}, "trpo.slices is too large: a number of 100 bits"),
-        (NEEDED | {"threads": 100_000}, "threads must be in [1, 1024], got 100000"),
-        (NEEDED | {"threads": 0}, "threads must be in [1, 1024], got 0"),
+        (NEEDED | {"threads": 100_000}, "threads must be at most 1024, got 100000"),
+        (NEEDED | {"threads": 0}, "threads must be positive, got 0"),
         (
             NEEDED | {"policy": {"hidden": [1] * 10**6}},
             "policy.hidden must have at most 1000 entries, got 1000000",

@@ -124,7 +124,7 @@ def test_the_sentence() -> None:
         "lower num_envs or steps_per_iteration"
     )
     with pytest.raises(
-        UserError, match=r"^steps_per_iteration=1000000000 needs about 983 GB, .*: "
+        UserError, match=r"^steps_per_iteration=1000000000 needs about 982 GB, .*: "
     ):
         require_memory(cheetah(steps_per_iteration=10**9), VECTOR, MOTORS, 24 * 10**9)
     with pytest.raises(UserError, match=r"^policy\.hidden=\(1000000, 1000000\) needs about 40,"):

@@ -16,6 +16,7 @@ from emi.batch import Array, BoolArray, FloatArray, Transitions
 from emi.errors import UserError, check_finite
 from emi.intrinsic.contract import IntrinsicReward
 from emi.spaces import autoreset_mode
+from emi.stored_state import check_module
 
 
 class IntrinsicRewardVectorWrapper(VectorWrapper):
@@ -204,6 +205,7 @@ class IntrinsicRewardVectorWrapper(VectorWrapper):
             raise UserError(
                 f"the state is of {len(resetting)} environments, the wrapper has {self.num_envs}"
             )
+        check_module(self.method, state["method"], "method")
         self.method.load_state_dict(state["method"])
         self._learnt = state["learnt"]
         self._scalars = dict(state["scalars"])

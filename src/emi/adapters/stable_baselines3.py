@@ -30,6 +30,7 @@ from emi.nets import reads_as_vectors
 from emi.program import install
 from emi.spaces import require_actions, require_box
 from emi.state_codec import decode, encode
+from emi.stored_state import check_module
 
 try:
     from stable_baselines3.common.callbacks import BaseCallback
@@ -113,18 +114,24 @@ class IntrinsicRewardCallback(BaseCallback):
             raise UserError(f"there is no file {path}") from None
         except SafetensorError as error:
             raise UserError(f"{path} is damaged or not a safetensors file: {error}") from None
-        kept = json.loads(metadata.get(FORMAT, "{}"))
-        if kept.get("version") != VERSION:
-            raise UserError(f"{path} was not written by this version of IntrinsicRewardCallback")
-        name = type(method).__name__
-        if kept["method"] != name:
-            raise UserError(f"{path} holds the state of {kept['method']}, not of {name}")
         try:
-            method.load_state_dict(decode(kept["state"], tensors))
-        except RuntimeError as error:
+            kept = json.loads(metadata.get(FORMAT, "{}"))
+            version, name = kept.get("version"), kept.get("method")
+            state: Any = decode(kept.get("state"), tensors) if version == VERSION else None
+        except (ValueError, AttributeError, RecursionError) as error:
+            raise UserError(f"{path} is damaged: {error}") from None
+        if version != VERSION:
+            raise UserError(f"{path} was not written by this version of IntrinsicRewardCallback")
+        own = type(method).__name__
+        if name != own:
+            raise UserError(f"{path} holds the state of {name}, not of {own}")
+        try:
+            check_module(method, state, own)
+            method.load_state_dict(state)
+        except (UserError, RuntimeError) as error:
             raise UserError(
-                f"{path} is the state of {name} with other spaces or another config: "
-                "build the method with the same spaces and config"
+                f"{path} is the state of {own} with other spaces or another config: "
+                f"build the method with the same spaces and config ({error})"
             ) from error
 
     @property

@@ -209,7 +209,7 @@ class NetworkValue(nn.Module):
     def get_extra_state(self) -> dict[str, Any]:
         return {"optimizer": self.optimizer.state_dict()}
 
-    def check_stored(self, state: Mapping[str, Any], place: str) -> None:
+    def _check_stored(self, state: Mapping[str, Any], place: str) -> None:
         expect_adam(state[EXTRA]["optimizer"], self.optimizer, f"{place}.optimizer")
 
     def set_extra_state(self, state: dict[str, Any]) -> None:

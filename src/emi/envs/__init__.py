@@ -121,6 +121,10 @@ def known_environment(name: str) -> Environment | None:
         if name in gym.registry:
             hint = f": did you mean '{GYM_PREFIX}{name}'?"
         raise UserError(f"unknown environment {name!r}{hint}")
+    if entry is None:
+        module, colon, _ = name.removeprefix(GYM_PREFIX).rpartition(":")
+        if colon and not all(part.isidentifier() for part in module.split(".")):
+            raise UserError(f"{name!r} must be gym:ID or gym:package.module:ID")
     return entry
 
 

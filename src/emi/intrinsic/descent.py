@@ -49,11 +49,11 @@ class Descent(nn.Module):
     def get_extra_state(self) -> dict[str, Any]:
         return {"optimizer": self.optimizer.state_dict(), "generator": self.generator.get_state()}
 
-    def check_stored(self, state: Mapping[str, Any], place: str) -> None:
+    def _check_stored(self, state: Mapping[str, Any], place: str) -> None:
         expect_adam(state[EXTRA]["optimizer"], self.optimizer, f"{place}.optimizer")
         expect_torch_generator(state[EXTRA]["generator"], f"{place}.generator")
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
-        self.check_stored({EXTRA: state}, "descent")
+        self._check_stored({EXTRA: state}, "descent")
         load_optimizer(self.optimizer, state["optimizer"])
         self.generator.set_state(state["generator"])

@@ -63,7 +63,7 @@ class RunningMoments(nn.Module):
         moments = self.with_rows(rows)
         self.count, self.mean, self.variance = moments.count, moments.mean, moments.variance
 
-    def check_stored(self, state: Mapping[str, Any], place: str) -> None:
+    def _check_stored(self, state: Mapping[str, Any], place: str) -> None:
         for name in ("count", "variance"):
             own = getattr(self, name)
             expect_tensor(state[name], own.shape, own.dtype, f"{place}.{name}", low=0)

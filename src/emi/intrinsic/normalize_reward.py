@@ -59,7 +59,7 @@ class NormalizeReward(IntrinsicReward):
     def get_extra_state(self) -> dict[str, Any]:
         return self._scale.stored()
 
-    def check_stored(self, state: Mapping[str, Any], place: str) -> None:
+    def _check_stored(self, state: Mapping[str, Any], place: str) -> None:
         self._scale.check_stored(state[EXTRA], place)
 
     def set_extra_state(self, state: dict[str, Any]) -> None:

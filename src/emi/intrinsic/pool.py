@@ -68,7 +68,7 @@ class Pool(nn.Module):
     def get_extra_state(self) -> dict[str, Any]:
         return {"rows": None if self._rows is None else self.rows, "next": self._next}
 
-    def check_stored(self, state: Mapping[str, Any], place: str) -> None:
+    def _check_stored(self, state: Mapping[str, Any], place: str) -> None:
         rows, position = state[EXTRA]["rows"], state[EXTRA]["next"]
         size = 0
         if rows is not None:
@@ -84,7 +84,7 @@ class Pool(nn.Module):
         expect_int(position, low, high, f"{place}.next")
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
-        self.check_stored({EXTRA: state}, "pool")
+        self._check_stored({EXTRA: state}, "pool")
         # A copy: otherwise two pools would share memory.
         self._rows = None if state["rows"] is None else state["rows"].clone()
         self._size = 0 if self._rows is None else len(self._rows)

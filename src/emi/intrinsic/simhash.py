@@ -126,7 +126,7 @@ class Counts(nn.Module):
         now = flat[places]
         flat[places] = torch.where(now < 0, MOST, now)  # int32 overflows to negative numbers
 
-    def check_stored(self, state: Mapping[str, Any], place: str) -> None:
+    def _check_stored(self, state: Mapping[str, Any], place: str) -> None:
         own = self.tables
         expect_tensor(state["tables"], own.shape, own.dtype, f"{place}.tables", low=0)
 

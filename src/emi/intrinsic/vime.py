@@ -259,7 +259,7 @@ class VIME(IntrinsicReward):
     def get_extra_state(self) -> dict[str, Any]:
         return {"trained": self.trained, "medians": self.medians}
 
-    def check_stored(self, state: Mapping[str, Any], place: str) -> None:
+    def _check_stored(self, state: Mapping[str, Any], place: str) -> None:
         trained, medians = state[EXTRA]["trained"], state[EXTRA]["medians"]
         expect(isinstance(trained, bool), trained, f"{place}.trained", "true or false")
         most = self.config.median_window
@@ -268,5 +268,5 @@ class VIME(IntrinsicReward):
         expect(numbers, medians, f"{place}.medians", f"at most {most} numbers of 0 or more")
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
-        self.check_stored({EXTRA: state}, "vime")
+        self._check_stored({EXTRA: state}, "vime")
         self.trained, self.medians = state["trained"], list(state["medians"])

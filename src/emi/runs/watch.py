@@ -97,7 +97,7 @@ def _video(path: Path, fps: float) -> Iterator[Callable[[np.ndarray], None]]:
     if path.suffix == ".gif":
         every = math.ceil(fps / _GIF_FPS)
         options = {"duration": 1000 * every / fps, "loop": 0}
-    video, path = io.BytesIO(), path.resolve()  # through a link that the user has made
+    video = io.BytesIO()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if not os.access(path.parent, os.W_OK):  # before an episode is played for nothing

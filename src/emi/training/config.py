@@ -222,7 +222,7 @@ _RANGES: dict[str, Callable[[Any], bool]] = {
     "in (0, 1]": lambda value: 0 < value <= 1,
     "in [0, 1]": lambda value: 0 <= value <= 1,
     "below 2^128": lambda value: value < 2**128,
-    "in [1, 1024]": lambda value: 1 <= value <= 1024,
+    "at most 1024": lambda value: value <= 1024,
 }
 _TYPES = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
 
@@ -268,7 +268,7 @@ def _checked(value: Any, hint: Any, key: str) -> Any:
 def _checked_name(value: Any, key: str) -> str:
     """The name of an environment or method; UserError if it is not a line of text."""
     if not isinstance(value, str):
-        raise UserError(f"a config must name its {key}")
+        raise UserError(f"{key} must be text, got {_shown(value)}")
     if not value.isprintable() or not 0 < len(value) <= _NAME:
         raise UserError(f"{key} must be a name of at most {_NAME} letters, got {_shown(value)}")
     return value
