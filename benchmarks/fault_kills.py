@@ -160,13 +160,13 @@ def disturb(case: Case, out: Path, log: Path, pace: float, chance: random.Random
     else:
         watch = Watch(fork(lambda: train(config, out), log))
         if moment == "start-up":
-            watch.sleep(chance.uniform(0.05, 0.5))  # the signal handlers are installed by then
+            watch.sleep(chance.uniform(0.05, 1.0))  # the signal handlers are installed by then
         else:
-            watch.until(lambda: starts(directory) != before)
-        if moment == "iteration":
-            watch.sleep(chance.uniform(0.0, 4 * pace))
+            watch.until(lambda: starts(directory) != before)  # rows of killed processes are gone
+            row = iteration(out) + chance.randint(1, 4)
+            watch.until(lambda: number_of_rows(directory) >= row)
+            watch.sleep(chance.uniform(0.0, 2 * pace))
         if moment == "writing":
-            watch.sleep(chance.uniform(0.0, 3 * pace))
             watch.until(lambda: bool(unfinished(out)))
             watch.sleep(chance.uniform(0.0, 0.005))
     if stop:
@@ -183,8 +183,14 @@ def disturb(case: Case, out: Path, log: Path, pace: float, chance: random.Random
     return Counter({"kills": 1, place: 1})
 
 
-def complete(case: Case, out: Path) -> bool:
-    return (checkpoint.latest_iteration(out / "checkpoints") or 0) >= case.config.iterations
+def number_of_rows(directory: RunDirectory) -> int:
+    lines = directory.metrics.read_bytes().count(b"\n") if directory.metrics.exists() else 0
+    return max(0, lines - 1)
+
+
+def iteration(out: Path) -> int:
+    """Where a run will be resumed."""
+    return checkpoint.latest_iteration(out / "checkpoints") or 0
 
 
 def disturbed_run(case: Case, work: Path, number: int, seed: int) -> Counter[str]:
@@ -197,10 +203,12 @@ def disturbed_run(case: Case, work: Path, number: int, seed: int) -> Counter[str
         pace = float(list(csv.DictReader(file))[-1]["seconds"]) / ITERATIONS
     counts: Counter[str] = Counter(runs=1)
     for _ in range(MOST_KILLS):
-        if complete(case, out):
+        if iteration(out) == ITERATIONS:
             break
+        counts["resumed"] += iteration(out) > 0
         counts += disturb(case, out, log, pace, chance)
     else:
+        counts["resumed"] += 0 < iteration(out) < ITERATIONS
         code = Watch(fork(lambda: train(case.config, out), log)).code()
         counts += Counter({f"exit code {code}": 1} if code else {})
     found = differences(straight, out)
@@ -241,7 +249,7 @@ def differences(straight: Path, disturbed: Path) -> list[str]:
 def undisturbed_run(case: Case, work: Path) -> None:
     """By the command line, in a new process, unlike the disturbed runs."""
     folder = work / case.name
-    if not complete(case, folder / "straight"):
+    if iteration(folder / "straight") != ITERATIONS:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         (folder / "config.json").write_bytes(config_bytes(case.config))
@@ -324,8 +332,8 @@ def total(lines: Sequence[Counter[str]]) -> Counter[str]:
 
 def described(about: str, counts: dict[str, Counter[str]], cases: Sequence[Case]) -> str:
     """The output: what was measured, one table of runs, one of reports."""
-    keys = ("runs", "kills", *PLACES, "stop signals", "differ")
-    names = ("environment", "method", "threads", "runs", "kills", *PLACES, "stop signals", "differ")
+    keys = ("runs", "kills", *PLACES, "stop signals", "resumed", "differ")
+    names = ("environment", "method", "threads", *keys)
     done = [case for case in cases if case.name in counts]
     lines = [[*case[:3], *(counts[case.name][key] for key in keys)] for case in done]
     whole = total([counts[case.name] for case in done])

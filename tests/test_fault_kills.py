@@ -17,8 +17,9 @@ def test_a_killed_run_equals_an_undisturbed_one(tmp_path: Path) -> None:
     done = subprocess.run([*program, *limits, *places], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     runs, reports = TABLE.findall((tmp_path / "kills.txt").read_text())
-    *_, kills, start_up, iteration, writing, _, differ = cells(runs, "all")
+    _, kills, start_up, iteration, writing, _, resumed, differ = cells(runs, "all")
     assert kills == start_up + iteration + writing >= 3
+    assert resumed > 0
     assert differ == 0
     assert cells(reports, "page")[0] == cells(reports, "figures")[0] == 2
     assert cells(reports, "page")[-1] == cells(reports, "figures")[-1] == 0

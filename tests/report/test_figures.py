@@ -1,6 +1,7 @@
 """`emi report --figures`: learning curves, a table and embeddings of any runs."""
 
 import math
+import os
 from pathlib import Path
 
 import numpy as np
@@ -275,3 +276,18 @@ def test_errors_are_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[s
     error = capsys.readouterr().err
     assert error.startswith("emi: there is no ")
     assert error.count("\n") == 1
+
+
+def test_a_full_disk_leaves_the_old_figure(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_figures(runs / "emi0", tmp_path / "out")
+    before = {p: p.read_bytes() for p in (tmp_path / "out").iterdir()}
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    assert main(["report", str(runs), "--figures", str(tmp_path / "out")]) == 1
+    assert capsys.readouterr().err.startswith("emi: cannot write: no space left on device")
+    assert {p: p.read_bytes() for p in (tmp_path / "out").iterdir()} == before

@@ -158,6 +158,20 @@ class TestRun:
         run(CONFIG, tmp_path / "run")
         assert list(dict.fromkeys(saved)) == [0, 2, 4, 6, 8, 10]
 
+    def test_the_end_is_written_once(
+        self, tmp_path: Path, fake: type[FakeTrainer], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A kill in a second write would leave a temporary file in a run that is complete."""
+        saved, real = [], run_directory.write_embedding
+
+        def recorded(directory: RunDirectory, sample: dict[str, torch.Tensor]) -> None:
+            saved.append(checkpoint.latest_iteration(directory.checkpoints))
+            real(directory, sample)
+
+        monkeypatch.setattr(run_directory, "write_embedding", recorded)
+        run(CONFIG, tmp_path / "run", checkpoint_seconds=0.0)
+        assert saved == [9]
+
     def test_seconds_continue_after_a_resume(
         self, tmp_path: Path, fake: type[FakeTrainer], monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -190,6 +190,9 @@ def _loop(
     steps = end.steps
     while trainer.iteration < trainer.total_iterations and not stop:
         before = time.monotonic()
+        if before - saved >= checkpoint_seconds:
+            record.save(trainer)
+            saved = before = time.monotonic()
         report = trainer.iterate()
         now = time.monotonic()
         times = {
@@ -200,9 +203,6 @@ def _loop(
         steps = report.steps
         record.append(row)
         progress.update(row)
-        if now - saved >= checkpoint_seconds:
-            record.save(trainer)
-            saved = time.monotonic()
     record.save(trainer)
 
 
