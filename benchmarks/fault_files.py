@@ -325,7 +325,8 @@ def plant(home: Path) -> Path:
     mark = home / "mark"
     mark.unlink(missing_ok=True)
     outside = home / "outside"
-    (outside / "folder").mkdir(parents=True, exist_ok=True)
+    remove(outside)  # which an earlier case may have changed
+    (outside / "folder").mkdir(parents=True)
     (outside / "file").write_text("precious\n")
     (outside / "folder" / "file").write_text("precious\n")
     (home / f"{MODULE}.py").write_text(f"open({str(mark)!r}, 'w').close()\nX = None\n")
