@@ -31,6 +31,7 @@ from emi.program import install
 from emi.spaces import require_actions, require_box
 from emi.state_codec import decode, encode
 from emi.stored_state import check_module
+from emi.untrusted_file import open_regular
 
 try:
     from stable_baselines3.common.callbacks import BaseCallback
@@ -107,11 +108,14 @@ class IntrinsicRewardCallback(BaseCallback):
         """Restore the state of the method from a file of `save`; UserError if it does not fit."""
         method = self.method
         try:
+            open_regular(Path(path)).close()  # a FIFO would block, and a device cannot be mapped
             with safe_open(path, framework="pt") as file:
                 metadata = file.metadata() or {}
                 tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
         except FileNotFoundError:
             raise UserError(f"there is no file {path}") from None
+        except OSError as error:
+            raise UserError(f"cannot read {path}: {error.strerror or error}") from None
         except SafetensorError as error:
             raise UserError(f"{path} is damaged or not a safetensors file: {error}") from None
         try:

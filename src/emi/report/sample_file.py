@@ -15,6 +15,7 @@ SAMPLE_BYTES = 256_000_000
 HEADER_BYTES = 100_000
 MOST_ROWS = 100_000
 MOST_DIMENSIONS = 256  # of an embedding
+MOST_NUMBERS = 10_000  # of an observation
 MOST_PIXELS = 4_096  # per side of a frame
 LARGEST = 1e15  # so that squares do not overflow in float32
 
@@ -49,6 +50,9 @@ def read_sample_file(file: Path) -> Sample:
             _check(name, sample.get(name), kinds, axes, rows)
         if images:
             _check_frames(sample["frame"], sample["frame_next"])
+        if tensors.get("obs", sample["phi"][0]).ndim == 2:  # vectors, which one figure shows
+            _check("obs", tensors["obs"], "f", 2, rows, MOST_NUMBERS)
+            sample["obs"] = tensors["obs"]
     except UserError:
         raise
     except OSError as error:
@@ -60,14 +64,21 @@ def read_sample_file(file: Path) -> Sample:
     return sample
 
 
-def _check(name: str, array: Array | None, kinds: str, axes: int, rows: tuple[int, ...]) -> None:
+def _check(
+    name: str,
+    array: Array | None,
+    kinds: str,
+    axes: int,
+    rows: tuple[int, ...],
+    columns: int = MOST_DIMENSIONS,
+) -> None:
     if array is None:
         raise ValueError(f"{name} is missing")
     if array.dtype.kind not in kinds or array.ndim != axes:
         raise ValueError(f"{name} is {array.dtype} with {array.ndim} axes")
     if array.shape[:1] != rows or not 1 <= len(array) <= MOST_ROWS:
         raise ValueError(f"{name} has {len(array):,} rows")
-    if axes == 2 and not 1 <= array.shape[1] <= MOST_DIMENSIONS:
+    if axes == 2 and not 1 <= array.shape[1] <= columns:
         raise ValueError(f"{name} has {array.shape[1]:,} columns")
     if array.dtype.kind == "f" and not (np.abs(array) <= LARGEST).all():  # NaN is refused as well
         raise ValueError(f"{name} is not finite")

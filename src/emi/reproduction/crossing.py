@@ -20,6 +20,7 @@ from matplotlib.ticker import MultipleLocator
 from PIL import Image
 
 from emi.batch import FloatArray
+from emi.errors import UserError
 from emi.intrinsic.table import title_of
 from emi.report.embedding import choose_episode, path_rows, plane, read_sample
 from emi.report.load import Run, embedding_of, load_run
@@ -39,6 +40,7 @@ from emi.reproduction.cheetah_pose import load_skeleton
 from emi.reproduction.experiment import Experiment, Found
 from emi.reproduction.tasks import CHEETAH, run_of_emi, task
 
+X = 17  # the entry of an observation that holds x
 LINE = 5.0  # metres from the start; beyond it every step has a reward of 1
 SIZE = (9.0, 3.75)  # inches
 DPI = 100
@@ -54,6 +56,8 @@ class Episode:
 
     def __init__(self, run: Run) -> None:
         sample = read_sample(run)
+        if "obs" not in sample or sample["obs"].shape[1] <= X:
+            raise UserError(f"the embedding sample of {run.place} has no observations of {run.env}")
         rows = choose_episode(path_rows(sample)).rows
         steps = in_millions(run.reached)
         self.title = f"{run.env} after {steps} steps with {title_of(run.method)} (seed {run.seed})"
@@ -63,7 +67,7 @@ class Episode:
         self.total = np.cumsum(sample["reward"][rows])
         self.skeleton = load_skeleton()
         self.pose = self.skeleton.pose(sample["obs"][rows].astype(np.float64))
-        self.x = sample["obs"][rows, 17].astype(np.float64)
+        self.x = sample["obs"][rows, X].astype(np.float64)
 
     def __len__(self) -> int:
         return len(self.path)
