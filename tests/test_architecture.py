@@ -16,8 +16,10 @@ POINTERS = [ROOT / "docs" / "paper_to_code.md", *(ROOT / "docs" / "methods").glo
 
 # What a package or a top-level module may import besides itself. Imports point downwards only.
 FOUNDATION = {"errors", "settings", "durable_file", "state_codec", "spaces", "batch", "nets"}
-BELOW_TRAINING = FOUNDATION | {"intrinsic", "agent", "envs"}
+BELOW_TRAINING = FOUNDATION | {"program", "intrinsic", "agent", "envs"}
 MAY_IMPORT: dict[str, set[str]] = {
+    "start": set(),
+    "program": {"start"},
     "errors": set(),
     "settings": set(),
     "durable_file": set(),
@@ -27,9 +29,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "nets": {"spaces", "errors"},
     "intrinsic": FOUNDATION - {"durable_file", "state_codec"},
     "agent": FOUNDATION - {"durable_file", "state_codec"},
-    "envs": {"errors", "spaces"},
+    "envs": {"program", "errors", "spaces"},
     "training": BELOW_TRAINING - {"durable_file", "state_codec"},
-    "adapters": FOUNDATION | {"intrinsic"},
+    "adapters": FOUNDATION | {"program", "intrinsic"},
     "runs": BELOW_TRAINING | {"training"},
     "sweeps": BELOW_TRAINING | {"training", "runs"},
     "report": {"durable_file", "errors", "intrinsic"},

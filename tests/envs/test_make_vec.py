@@ -18,6 +18,7 @@ from emi.envs import make_single, make_vec, rendering, time_limit
 from emi.envs.episodes import EpisodicEnv, EpisodicVectorEnv, Outcome
 from emi.envs.table import ENVIRONMENTS, FAMILIES, Environment
 from emi.errors import UserError
+from emi.program import install
 from emi.training.presets import preset, resolve
 from emi.training.trainer import Trainer, train
 
@@ -267,7 +268,7 @@ def test_missing_mujoco_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None
         with pytest.raises(UserError) as caught:
             make("SparseHalfCheetah")
         assert str(caught.value) == (
-            "SparseHalfCheetah needs mujoco, which is not installed: pip install 'emi-rl[mujoco]'"
+            f"SparseHalfCheetah needs mujoco, which is not installed: {install('mujoco')}"
         )
 
 
