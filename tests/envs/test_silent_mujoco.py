@@ -56,7 +56,7 @@ def test_training_stops_with_one_sentence(monkeypatch: pytest.MonkeyPatch) -> No
     trainer = Trainer(resolve("SwimmerGather", "trpo", sizes))
     monkeypatch.setattr("emi.envs.mujoco_env.POSITION_NOISE", 1e12)
     monkeypatch.setattr("emi.envs.mujoco_env.VELOCITY_NOISE", 1e12)
-    with pytest.raises(NotFiniteError, match="observation became (NaN|infinite)"):
+    with pytest.raises(NotFiniteError, match=r"observation became (NaN|infinite)"):
         trainer.iterate()
     trainer.close()
 

@@ -262,7 +262,7 @@ def running(cell: Cell) -> Cell:
         (
             40,
             "run                      state    return",
-            "SparseHal… trpo seed 25  running       -",
+            "SparseH…ah trpo seed 25  running       -",
         ),
     ],
 )
