@@ -4,6 +4,8 @@ import csv
 import importlib
 import json
 import os
+import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -18,7 +20,7 @@ import pytest
 import torch
 
 import emi
-from emi.cli import _parsers, main
+from emi.cli import _one_setting_each, _parsers, main
 from emi.envs.table import ENVIRONMENTS
 from emi.errors import NotFiniteError
 from emi.intrinsic.table import METHODS as intrinsic_methods
@@ -97,6 +99,22 @@ class TestBadInput:
             (["sweep", "SparseHalfCheetah", "--jobs", "0"], "--jobs must be positive"),
             (["sweep", "SparseHalfCheetah", "--set", "eta=x"], "eta must be a number, got 'x'"),
             (["doctor", "now"], "unexpected argument 'now'"),
+            (["train", "SparseHalfCheetah", "--steps", "2.5"], "'2.5' is not a whole number"),
+            (["train", "SparseHalfCheetah", "--steps", "k"], "'k' is not a whole number"),
+            (["train", "SparseHalfCheetah", "--set", "BoxImage"], "--set takes KEY=VALUE, got 'B"),
+            (["train", "SparseHalfCheetah", "--out", "x" * 300], "file name too long"),
+            (["train", "x" * 300], "unknown environment 'xxx"),
+            (["train", "gym:" + "x" * 300], "cannot make 'gym:xxx"),
+            (["train", "SparseHalfCheetah", "--method", "x" * 300], "unknown method 'xxx"),
+            (["train", "SparseHalfCheetah", "--method", "x" * 300 + ":X"], "cannot import xxx"),
+            (["resume", "x" * 300], "File name too long"),
+            (["watch", "x" * 300], "File name too long"),
+            (["report", "x" * 300], "file name too long"),
+            (["sweep", "SparseHalfCheetah", "--out", "x" * 300], "file name too long"),
+            (["train", "SparseHalfCheetah", "--out", "a\udcff"], r"'a\udcff' is not UTF-8: choose"),
+            (["report", "a\udcff"], r"'a\udcff' is not UTF-8: choose another name"),
+            (["train", "a\udcff"], r"unknown environment 'a\udcff'"),
+            (["train", "SparseHalfCheetah", "--method", "a\udcff:X"], "cannot import a"),
         ],
     )
     def test_one_sentence_code_2_nothing_written(
@@ -207,7 +225,13 @@ class TestTrain:
         assert note.startswith("each environment takes 50 steps in an iteration")
         assert lines[0] == "SparseHalfCheetah emi seed 0: 3 iterations, from 0"
         assert lines[1].startswith("iteration 1/3  100 steps  ")
-        assert lines[-1] == "complete: 3 iterations in runs/SparseHalfCheetah-emi-seed0"
+        assert lines[-5].startswith("complete: 3 iterations, 300 steps in 0:")
+        assert lines[-4:] == [
+            "return:   none, because no episode has ended",
+            "run:      runs/SparseHalfCheetah-emi-seed0",
+            "watch:    emi watch runs/SparseHalfCheetah-emi-seed0",
+            "report:   emi report runs/SparseHalfCheetah-emi-seed0",
+        ]
         with (path / "metrics.csv").open() as file:
             table = list(csv.DictReader(file))
         assert list(table[0])[:13] == [
@@ -223,7 +247,10 @@ class TestTrain:
             " --steps 3e2"
         )
         assert main(["resume", str(path)]) == 0
-        assert capsys.readouterr().out == f"complete: 3 iterations in {path}\n"
+        first, *others = capsys.readouterr().out.splitlines()
+        assert first.startswith("complete: 3 iterations, 300 steps in 0:")
+        assert first.endswith("; it was complete already")
+        assert others[1] == f"run:      {path}"
 
     def test_train_resumes_the_same_run_only(
         self, here: Path, capsys: pytest.CaptureFixture[str]
@@ -233,7 +260,8 @@ class TestTrain:
         assert main([*words, "num_envs=2"]) == 0  # there is no run yet: it starts
         assert main([*words, "num_envs=2"]) == 0
         said = capsys.readouterr().out
-        assert said.endswith("complete: 2 iterations in run\n" * 2)
+        assert said.count("complete: 2 iterations, 200 steps in ") == 2
+        assert said.count("; it was complete already\n") == 1
         assert said.count("2 iterations, from 0") == 1
         assert main([*words, "num_envs=1"]) == 2
         assert "run holds another run (num_envs differs)" in capsys.readouterr().err
@@ -244,8 +272,15 @@ class TestTrain:
         asked: list[tuple[Any, ...]] = []
 
         def watch(
-            directory: Path, out: Path, *, seed: int, deterministic: bool, trusted: list[str]
+            directory: Path,
+            out: Path,
+            *,
+            seed: int,
+            deterministic: bool,
+            trusted: list[str],
+            show: Any,
         ) -> Any:
+            show("7 steps")
             asked.append((directory, out, seed, deterministic, trusted))
             return SimpleNamespace(total_reward=2.5, steps=7)
 
@@ -268,6 +303,57 @@ class TestTrain:
         assert config["trpo"]["max_kl"] == 0.02
         assert not any(here.iterdir())
 
+    @pytest.mark.parametrize("command", ["train", "sweep"])
+    def test_a_setting_swallows_no_argument(
+        self, command: str, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        words = ["--set", "eta=0.5", "discount=0.9", "BoxImage"]
+        shown = "--print-config" if command == "train" else "--dry-run"
+        assert main([command, *words, shown]) == 0
+        said = capsys.readouterr().out
+        if command == "train":
+            config = json.loads(said)
+            assert (config["env"], config["eta"], config["discount"]) == ("BoxImage", 0.5, 0.9)
+        else:
+            assert said.count("train BoxImage --method emi --seed") == 5
+            assert said.count("--set discount=0.9 eta=0.5 --out") == 5
+
+    @pytest.mark.parametrize(
+        ("text", "steps"),
+        [
+            ("5M", 5_000_000),
+            ("500k", 500_000),
+            ("2.5m", 2_500_000),
+            ("1e6", 1_000_000),
+            ("5_000_000", 5_000_000),
+        ],
+    )
+    def test_steps_as_people_write_them(
+        self, text: str, steps: int, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        for words in (["--steps", text], ["--set", f"steps={text}"]):
+            assert main(["train", "BoxImage", *words, "--print-config"]) == 0
+            assert json.loads(capsys.readouterr().out)["steps"] == steps
+            assert main(["sweep", "BoxImage", "--seeds", "0", *words, "--dry-run"]) == 0
+            assert f" --steps {steps} " in capsys.readouterr().out
+
+    def test_names_in_any_case(self, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["train", "sparsehalfcheetah", "--method", "AE-SimHash", "--print-config"]) == 0
+        config = json.loads(capsys.readouterr().out)
+        assert (config["env"], config["method"]) == ("SparseHalfCheetah", "ae-simhash")
+        assert config["eta"] == emi.preset("SparseHalfCheetah", "ae-simhash").eta
+        (here / "settings.json").write_text('{"env": "BOXIMAGE", "method": "RND"}')
+        assert main(["train", "--config", "settings.json", "boximage", "--print-config"]) == 0
+        config = json.loads(capsys.readouterr().out)
+        assert (config["env"], config["method"]) == ("BoxImage", "rnd")
+        words = ["boximage", "BoxImage", "--methods", "EMI,Rnd,emi", "--seeds", "0", "--dry-run"]
+        assert main(["sweep", *words]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert [line.split(" --out ")[1].split()[0] for line in lines] == [
+            "runs/sweep/BoxImage/emi/seed0",
+            "runs/sweep/BoxImage/rnd/seed0",
+        ]
+
     def test_sigterm_writes_a_checkpoint_and_says_how_to_resume(self, here: Path) -> None:
         words = ["train", "SparseHalfCheetah", "--method", "trpo", *SMALL, "--steps", "1e7"]
         child = subprocess.Popen(
@@ -275,20 +361,28 @@ class TestTrain:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            env=os.environ | {"EMI_COMMAND": "./emi"},
         )
         metrics = here / "my run" / "metrics.csv"
         while not metrics.exists() and child.poll() is None:
             time.sleep(0.01)
         child.send_signal(signal.SIGTERM)
-        _, err = child.communicate(timeout=60)
+        out, err = child.communicate(timeout=60)
         assert child.returncode == 128 + signal.SIGTERM
         first, last = err.splitlines()
         assert first.startswith("emi: stopping after this iteration; ")
         iteration = load_latest(here / "my run" / "checkpoints").iteration
         assert iteration >= 1
         assert last == (
-            f"emi: stopped at iteration {iteration} of 100000: resume with: emi resume 'my run'"
+            f"emi: stopped at iteration {iteration} of 100000: resume with: ./emi resume 'my run'"
         )
+        ending = out.splitlines()[-5:]
+        assert ending[0].startswith(f"stopped:  {iteration:,} of 100,000 iterations, ")
+        assert ending[2:] == [
+            "run:      my run",
+            "watch:    ./emi watch 'my run'",
+            "report:   ./emi report 'my run'",
+        ]
         assert metrics.read_text().count("\n") == iteration + 1
 
 
@@ -629,11 +723,39 @@ class TestHelp:
         assert main(["--version"]) == 0
         assert capsys.readouterr().out == f"emi {emi.__version__}\n"
 
-    def test_every_option_has_a_help_text(self) -> None:
+    @pytest.mark.parametrize(
+        "words",
+        [
+            *([name] for name in _parsers()[1]),
+            *(["paper", action] for action in ("list", "run", "collect", "draw")),
+        ],
+    )
+    def test_every_command_describes_itself_and_its_defaults(
+        self, words: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("COLUMNS", "80")
+        assert main([*words, "--help"]) == 0
+        text = capsys.readouterr().out
+        assert max(map(len, text.splitlines())) <= 80
+        assert text.startswith(f"usage: emi {' '.join(words)} [-h]")
+        about_command = text.split("\n\n")[1]
+        assert about_command[0].isupper()
+        assert about_command.endswith(".")
+        options = re.findall(r"\n  (--[a-z-]+)(.*?)(?=\n  -|\n\n|\Z)", text, re.DOTALL)
+        for option, about in options:
+            if option not in ("--print-config", "--dry-run", "--set"):
+                assert "(default: " in " ".join(about.split()), (option, about)
+        assert ("examples:\n  emi " in text) == (words[0] in ("train", "sweep", "report", "watch"))
+
+    @pytest.mark.parametrize("name", ["train", "sweep", "report", "watch"])
+    def test_the_examples_are_commands(self, name: str) -> None:
         _, commands = _parsers()
-        for name in ("train", "resume", "watch", "sweep", "doctor"):
-            for action in commands[name]._actions:
-                assert action.help, (name, action)
+        epilog = commands[name].epilog
+        assert epilog is not None
+        for example in epilog.splitlines()[1:]:
+            command, named, *words = shlex.split(example)
+            assert (command, named) == ("emi", name)
+            commands[name].parse_args(_one_setting_each(words))
 
     def test_a_reader_that_closes_the_pipe(self) -> None:
         child = subprocess.Popen(

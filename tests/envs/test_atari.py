@@ -17,6 +17,7 @@ from gymnasium.wrappers import TimeLimit
 from emi.envs import atari, make_vec
 from emi.envs.atari import AtariEnv, AtariVectorEnv, rom_of
 from emi.errors import UserError
+from emi.program import install
 
 # Loading a game takes a tenth of a second for each environment: tests share a few.
 
@@ -358,5 +359,5 @@ def test_missing_ale_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(UserError) as caught:
             make_vec(name)
         assert str(caught.value) == (
-            f"{name} needs ale_py, which is not installed: pip install 'emi-rl[atari]'"
+            f"{name} needs ale_py, which is not installed: {install('atari')}"
         )

@@ -1,5 +1,6 @@
 """Environments are made by name; a name that cannot be made is one sentence."""
 
+import os
 import subprocess
 import sys
 import types
@@ -18,6 +19,7 @@ from emi.envs import make_single, make_vec, rendering, time_limit
 from emi.envs.episodes import EpisodicEnv, EpisodicVectorEnv, Outcome
 from emi.envs.table import ENVIRONMENTS, FAMILIES, Environment
 from emi.errors import UserError
+from emi.program import install
 from emi.training.presets import preset, resolve
 from emi.training.trainer import Trainer, train
 
@@ -276,7 +278,7 @@ def test_missing_mujoco_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None
         with pytest.raises(UserError) as caught:
             make("SparseHalfCheetah")
         assert str(caught.value) == (
-            "SparseHalfCheetah needs mujoco, which is not installed: pip install 'emi-rl[mujoco]'"
+            f"SparseHalfCheetah needs mujoco, which is not installed: {install('mujoco')}"
         )
 
 
@@ -472,3 +474,31 @@ def test_a_new_environment_needs_its_file_and_its_entry_in_the_table(
     (report,) = train("Line", steps=90, steps_per_iteration=90, num_envs=2, threads=1)
     assert report.metrics["episodes"] == 2
     assert report.metrics["bonus_mean"] > 0
+
+
+def test_a_backend_that_fails_is_not_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its libraries would prevent the next one from working in the same process."""
+    loaded: list[str] = []
+    monkeypatch.setattr(rendering, "_candidates", lambda: ["no_such_backend", "other"])
+    monkeypatch.setattr(rendering, "_working_context_class", loaded.append)
+    elsewhere = rendering._tried_elsewhere
+    assert elsewhere("no_such_backend").startswith("ModuleNotFoundError: No module named 'mujoco.")
+    monkeypatch.setattr(
+        rendering, "_tried_elsewhere", lambda name: "" if name == "other" else elsewhere(name)
+    )
+    rendering._backend.cache_clear()
+    assert rendering.rendering_backend() == "other"
+    rendering._backend.cache_clear()
+    assert loaded == ["other"]
+
+
+def test_gymnasium_renders_mujoco_with_the_backend_that_works(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(rendering, "rendering_backend", lambda: "osmesa")
+    monkeypatch.setenv("MUJOCO_GL", "restored at the end")
+    monkeypatch.delenv("MUJOCO_GL")
+    make_vec("gym:HalfCheetah-v5").close()
+    assert "MUJOCO_GL" not in os.environ
+    make_single("gym:HalfCheetah-v5", render_mode="rgb_array").close()
+    assert os.environ["MUJOCO_GL"] == "osmesa"

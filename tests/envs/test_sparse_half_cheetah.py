@@ -41,12 +41,13 @@ def test_model_is_gymnasiums_without_its_warning(
     ours = load_model()
     assert capfd.readouterr().err == ""
     assert list(tmp_path.iterdir()) == []
+    handler = mujoco.get_mju_user_warning()
     mujoco.set_mju_user_warning(lambda message: None)
     try:
         path = files("gymnasium") / "envs" / "mujoco" / "assets" / "half_cheetah.xml"
         theirs = mujoco.MjModel.from_xml_path(str(path))
     finally:
-        mujoco.set_mju_user_warning(None)
+        mujoco.set_mju_user_warning(handler)
     assert ours.body_mass.sum() == pytest.approx(14.0, abs=1e-12)
     for name in ("body_mass", "body_inertia", "dof_M0", "dof_invweight0", "body_invweight0"):
         np.testing.assert_allclose(getattr(ours, name), getattr(theirs, name), rtol=1e-13)

@@ -10,6 +10,7 @@ import pytest
 
 from emi import envs
 from emi.envs.table import ENVIRONMENTS, Environment
+from emi.program import install
 from emi.runs.doctor import Finding, examine, report
 
 
@@ -33,11 +34,11 @@ def test_this_machine_can_train(
 @pytest.mark.parametrize(
     ("module", "name", "advice"),
     [
-        ("mujoco", "mujoco", "pip install 'emi-rl[mujoco]'"),
-        ("ale_py", "atari", "pip install 'emi-rl[atari]'"),
-        ("rich", "display", "pip install 'emi-rl[train]'"),
-        ("imageio", "video", "pip install 'emi-rl[train]'"),
-        ("tensorboard", "TensorBoard", "pip install 'emi-rl[train]'"),
+        ("mujoco", "mujoco", install("mujoco")),
+        ("ale_py", "atari", install("atari")),
+        ("rich", "display", install("train")),
+        ("imageio", "video", install("train")),
+        ("tensorboard", "TensorBoard", install("train")),
     ],
 )
 def test_what_is_missing(
@@ -66,7 +67,7 @@ def test_the_simulators_are_those_of_the_table(monkeypatch: pytest.MonkeyPatch) 
     assert names[3:6] == ["mujoco", "atari", "toys"]
     assert made == ["SparseHalfCheetah", "SwimmerGather", "Freeway"]
     assert finding("toys") == Finding(
-        "toys", "absent", "no no_such_simulator, for Marbles, Blocks: pip install 'emi-rl[toys]'"
+        "toys", "absent", f"no no_such_simulator, for Marbles, Blocks: {install('toys')}"
     )
     assert finding("mujoco").detail.endswith("took a step in SparseHalfCheetah and SwimmerGather")
     monkeypatch.setitem(ENVIRONMENTS, "Marbles", dataclasses.replace(new, simulator="json"))

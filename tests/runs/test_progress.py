@@ -2,11 +2,21 @@
 
 import io
 import math
+import time
 
 import pytest
 
 from emi.runs.metrics_file import COLUMNS, Row
-from emi.runs.progress import LiveProgress, PlainProgress, Progress, choose_progress, clock
+from emi.runs.progress import (
+    LiveProgress,
+    PlainProgress,
+    Progress,
+    choose_progress,
+    clock,
+    in_lines,
+    tell,
+    working,
+)
 
 
 def row(iteration: int, return_mean: float = math.nan) -> Row:
@@ -80,9 +90,72 @@ def test_python_users_get_warnings() -> None:
         Progress().warn("checkpoint 3 is damaged")
 
 
-def test_the_live_display_draws_the_same_facts(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_fact_is_never_divided() -> None:
+    facts = ["iteration 1/3", "5,000 steps", "return 1.5"]
+    assert in_lines(facts, 38) == ["iteration 1/3  5,000 steps  return 1.5"]
+    assert in_lines(facts, 37) == ["iteration 1/3  5,000 steps", "return 1.5"]
+    assert in_lines(facts, 5) == facts
+
+
+def test_a_long_command_shows_plain_lines() -> None:
+    stream = io.StringIO()
+    with working("drawing", stream, after_seconds=0.0, every_seconds=0.0) as show:
+        while not stream.getvalue():  # a thread writes the first line
+            time.sleep(0.001)
+        show("3 of 5")
+    assert stream.getvalue() == "drawing\ndrawing: 3 of 5\n"
+
+
+def test_a_short_command_shows_nothing() -> None:
+    stream = io.StringIO()
+    with working("drawing", stream, after_seconds=60.0, every_seconds=60.0) as show:
+        show("3 of 5")
+    assert stream.getvalue() == ""
+
+
+def test_a_line_vanishes_from_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "80")
+    stream = Terminal()
+    with working("drawing [1]", stream) as show:
+        show("3 of 5")
+    assert "drawing [1]: 3 of 5" in stream.getvalue()
+    assert stream.getvalue().endswith("\x1b[1A\x1b[2K")
+
+
+def test_a_message_with_an_undecodable_name(capfd: pytest.CaptureFixture[str]) -> None:
+    tell("cannot write \udcff")
+    assert capfd.readouterr().err == "emi: cannot write ?\n"
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_the_live_display_fits_the_terminal(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
     from rich.console import Console
 
+    monkeypatch.setenv("COLUMNS", str(width))
+    display = LiveProgress()
+    display.begin("SparseHalfCheetah ae-simhash seed 10", 10, 2000)
+    display.update(row(1500, 2.5))
+    console = Console(width=width, file=io.StringIO())
+    console.print(display._draw())
+    display.end()
+    lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert lines[0].startswith("SparseHalfCheetah ae-simhash seed 10  ━")
+    assert lines[0].rstrip().endswith("0:00")
+    assert len(lines) == {60: 3, 80: 3, 120: 2}[width]
+    assert lines[-1].endswith("bonus 0.0123")
+
+
+def test_the_live_display_draws_the_same_facts(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from rich.console import Console
+
+    monkeypatch.setenv("COLUMNS", "100")
     display = LiveProgress()
     display.begin("Env emi seed 0", 10, 20)
     display.update(row(15, 2.5))

@@ -6,12 +6,14 @@ import sys
 from pathlib import Path
 
 import gymnasium
+import mujoco
 import numpy as np
 import pytest
 
 from emi.envs import make_single
 from emi.envs.rendering import rendering_backend
 from emi.errors import UserError
+from emi.program import install
 from emi.runs import watch as watch_module
 from emi.runs.bonus_check import check_bonus
 from emi.runs.run import run
@@ -116,6 +118,34 @@ def test_the_seed_decides_the_episode(
     assert np.abs(calm).mean() < 0.5 * np.abs(first).mean()
 
 
+def test_it_shows_how_far_it_is(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[str] = []
+    _actions(trained, tmp_path / "v.gif", monkeypatch, show=shown.append)
+    assert shown == [f"{steps} steps, return 0" for steps in (1, 2, 3, 4, 5)]
+
+
+def test_a_name_that_is_too_long_is_one_sentence(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / f"{'x' * 300}.gif"
+    with pytest.raises(UserError) as caught:
+        _actions(trained, out, monkeypatch)
+    assert str(caught.value) == f"cannot write {out}: File name too long"
+
+
+def test_any_error_of_a_renderer_is_one_sentence(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(env: gymnasium.Env) -> np.ndarray:
+        raise mujoco.FatalError("no OpenGL")
+
+    monkeypatch.setattr("emi.envs.sparse_half_cheetah.SparseHalfCheetahEnv.render", broken)
+    with pytest.raises(UserError, match="SparseHalfCheetah cannot be rendered: no OpenGL"):
+        watch(trained, tmp_path / "video.mp4")
+
+
 def test_the_trained_policy_acts(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -191,5 +221,6 @@ def test_no_imageio_is_one_sentence(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "imageio.v2", None)
-    with pytest.raises(UserError, match=r"videos need imageio: pip install 'emi-rl\[train\]'"):
+    with pytest.raises(UserError) as caught:
         watch(trained, tmp_path / "video.mp4")
+    assert str(caught.value) == f"videos need imageio: {install('train')}"

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from emi.cli import main
+from emi.program import install
 from emi.runs import checkpoint
 from emi.sweeps.ray import resources
 from emi.sweeps.sweep import plan
@@ -96,7 +97,7 @@ def test_a_signal_stops_the_runs_after_a_checkpoint(
     out, err = sweep.communicate(timeout=60)
     assert sweep.returncode == 128 + signal.SIGINT
     assert out.splitlines()[-2:] == [
-        "1 runs: 1 stopped",
+        "1 run: 1 stopped",
         "run the same command again to continue",
     ]
     assert "emi: stopping after the current iterations" in err.splitlines()
@@ -139,6 +140,6 @@ def test_without_ray(
     out = tmp_path / "out"
     assert main([*arguments(out, "trpo", "0"), "--engine", "ray"]) == 2
     assert capsys.readouterr().err == (
-        "emi: --engine ray needs Ray, which is not installed: pip install 'emi-rl[ray]'\n"
+        f"emi: --engine ray needs Ray, which is not installed: {install('ray')}\n"
     )
     assert not out.exists()

@@ -129,7 +129,7 @@ class TestSlurm:
     def test_the_signal_reaches_emi_itself(self, tmp_path: Path) -> None:
         script = slurm_script(cells(tmp_path), tmp_path)
         fake = "import os, sys; print(os.getpid(), *sys.argv[1:])"
-        program = shlex.join([sys.executable, "-m", "emi"])
+        program = shlex.join([sys.executable, "-P", "-m", "emi"])
         assert script.count(program) == 1
         script = script.replace(program, shlex.join([sys.executable, "-c", fake]))
         pretend(cells(tmp_path)[0], 1)
@@ -162,7 +162,7 @@ class TestSlurm:
         other = arguments(tmp_path, "--slurm", str(tmp_path / "b.sh"), seeds="0")
         assert main([*other, "discount=0.9"]) == 1
         assert capsys.readouterr().out == (
-            "1 runs: 1 conflict\nconflict: SparseHalfCheetah trpo seed 0:"
+            "1 run: 1 conflict\nconflict: SparseHalfCheetah trpo seed 0:"
             f" {config} holds another run (discount differs)\n"
         )
         assert config.read_bytes() == before
@@ -184,5 +184,5 @@ class TestSlurm:
         pretend(cells(tmp_path)[0], 2)
         file = tmp_path / "sweep.sh"
         assert main(arguments(tmp_path, "--slurm", str(file), seeds="0")) == 0
-        assert capsys.readouterr().out == "1 runs: 1 skipped\n"
+        assert capsys.readouterr().out == "1 run: 1 skipped\n"
         assert not file.exists()

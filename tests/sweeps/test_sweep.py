@@ -1,5 +1,6 @@
 """A sweep can be started again at any time, and gives every run exactly its settings."""
 
+import io
 import json
 import os
 import shlex
@@ -7,9 +8,11 @@ import signal
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from emi.cli import main
 from emi.errors import UserError
@@ -231,27 +234,71 @@ class TestSweep:
         assert not records(fake)
 
 
-def test_the_live_table_shows_running_runs_first(tmp_path: Path) -> None:
-    import io
-    from dataclasses import replace
+def drawn_table(cells: list[Cell], width: int, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The lines of the live table on a terminal of this width."""
+    monkeypatch.setenv("COLUMNS", str(width))
+    console = Console(width=width, file=io.StringIO())
+    console.print(LiveBoard(cells).draw())
+    lines: list[str] = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    return [line.rstrip() for line in lines]
 
-    from rich.console import Console
 
-    cells = grid(tmp_path, "0-30")
-    cells[25] = replace(cells[25], state="running")
-    cells[25].path.mkdir(parents=True)
-    (cells[25].path / "metrics.csv").write_text(
+def running(cell: Cell) -> Cell:
+    cell.path.mkdir(parents=True)
+    (cell.path / "metrics.csv").write_text(
         "iteration,steps,steps_per_second,return_mean,bonus_mean\n1,100,50.0,nan,0.125\n"
     )
-    console = Console(width=120, file=io.StringIO())
-    console.print(LiveBoard(cells).draw())
-    drawn = console.file.getvalue()  # type: ignore[attr-defined]
-    row = next(line for line in drawn.splitlines() if "seed 25" in line)
-    assert [cell.strip() for cell in row.strip("│").split("│")] == [
-        *("SparseHalfCheetah trpo seed 25", "running", "1/2", "50", "0:02", "-", "0.125")
-    ]
-    assert drawn.count("SparseHalfCheetah") == 20
-    assert "31 runs: 1 running, 30 waiting" in drawn
+    return replace(cell, state="running")
+
+
+@pytest.mark.parametrize(
+    ("width", "header", "facts"),
+    [
+        (
+            120,
+            "run                             state    iteration  steps/s  left  return  bonus",
+            "SparseHalfCheetah trpo seed 25  running        1/2       50  0:02       -  0.125",
+        ),
+        (
+            80,
+            "run                             state    iteration  steps/s  left  return  bonus",
+            "SparseHalfCheetah trpo seed 25  running        1/2       50  0:02       -  0.125",
+        ),
+        (
+            60,
+            "run                         state    iteration  left  return",
+            "SparseHa…etah trpo seed 25  running        1/2  0:02       -",
+        ),
+        (
+            40,
+            "run                      state    return",
+            "SparseH…ah trpo seed 25  running       -",
+        ),
+    ],
+)
+def test_the_live_table_shows_running_runs_first_at_any_width(
+    width: int, header: str, facts: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cells = grid(tmp_path, "0-30")
+    cells[25] = running(cells[25])
+    lines = drawn_table(cells, width, monkeypatch)
+    assert lines[:2] == [header, facts]
+    assert len(lines) == 22
+    assert lines[-1] == "31 runs: 1 running, 30 waiting"
+
+
+def test_the_summary_follows_the_last_table_and_is_not_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    board = LiveBoard(grid(tmp_path, "0-1"))
+    board.show()
+    board.end()
+    assert "2 waiting" not in capsys.readouterr().out
+    console = Console(width=80, file=io.StringIO())
+    console.print(board.draw())
+    assert "waiting" in console.file.getvalue()  # type: ignore[attr-defined]
+    assert "2 runs" not in console.file.getvalue()  # type: ignore[attr-defined]
 
 
 def test_a_real_sweep_is_idempotent(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -261,7 +308,7 @@ def test_a_real_sweep_is_idempotent(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert checkpoint.latest_iteration(path / "checkpoints") == 2
     assert sweep.sweep(grid(tmp_path, "0"), jobs=1) == 0
     assert {p: p.stat().st_mtime_ns for p in path.rglob("*")} == first
-    assert capsys.readouterr().out.splitlines()[-1] == "1 runs: 1 skipped"
+    assert capsys.readouterr().out.splitlines()[-1] == "1 run: 1 skipped"
 
 
 # A tuple, booleans, floats that no decimal represents exactly, a choice, and nested settings.

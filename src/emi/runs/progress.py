@@ -5,6 +5,7 @@ import importlib.util
 import math
 import os
 import sys
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from rich.live import Live
 
 PLAIN_SECONDS = 10.0
+QUIET_SECONDS = 2.0  # a shorter command shows no plain line
 
 
 class Progress:
@@ -162,10 +164,12 @@ class LiveProgress(Progress):
         self._stopping = False
 
     def begin(self, title: str, iteration: int, iterations: int) -> None:
+        from rich.console import Console
         from rich.live import Live
 
         self._pace = Pace(title, iteration, iterations, time.monotonic())
-        self._live = Live(get_renderable=self._draw, refresh_per_second=4)
+        self._console = Console()
+        self._live = Live(console=self._console, get_renderable=self._draw, refresh_per_second=4)
         self._live.start()
 
     def update(self, row: Row) -> None:
@@ -198,7 +202,7 @@ class LiveProgress(Progress):
         from rich.text import Text
 
         now, pace = time.monotonic(), self._pace
-        elapsed, width = clock(now - pace.began), self._live.console.width if self._live else 80
+        elapsed, width = clock(now - pace.began), self._console.width
         first = Table.grid(padding=(0, 2))
         room = max(5, min(30, width - len(pace.title) - len(elapsed) - 4))
         bar = ProgressBar(total=pace.iterations, completed=pace.iteration, width=room)
@@ -211,12 +215,15 @@ class LiveProgress(Progress):
 
 @contextlib.contextmanager
 def working(
-    what: str, stream: TextIO | None = None, every_seconds: float = PLAIN_SECONDS
+    what: str,
+    stream: TextIO | None = None,
+    after_seconds: float = QUIET_SECONDS,
+    every_seconds: float = PLAIN_SECONDS,
 ) -> Iterator[Callable[[str], None]]:
     """Show on stderr that `what` is being done, until the end of the block.
 
-    It gives a function that shows how far it is: in a line that vanishes at the end on a terminal,
-    in a plain line every `every_seconds` anywhere else.
+    It gives a function that shows how far it is. On a terminal that is a line which vanishes at the
+    end; elsewhere a plain line after `after_seconds`, and then one every `every_seconds`.
     """
     stream = stream or sys.stderr
     if live_possible(stream):
@@ -234,7 +241,6 @@ def working(
             yield lambda far: bar.update(task, description=escape(f"{what}: {far}"))
         return
     lines = Lines(stream)
-    lines.write(what)
     written = time.monotonic()
 
     def show(far: str) -> None:
@@ -243,7 +249,13 @@ def working(
             lines.write(f"{what}: {far}")
             written = time.monotonic()
 
-    yield show
+    timer = threading.Timer(after_seconds, lines.write, [what])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield show
+    finally:
+        timer.cancel()
 
 
 def choose_progress() -> Progress:
