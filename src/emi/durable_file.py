@@ -117,8 +117,8 @@ def _temporary(path: Path, data: bytes) -> Iterator[Path]:
             temporary.unlink(missing_ok=True)
         sync_directory(path.parent)
     except OSError as error:
-        error.filename, error.filename2 = str(path), None  # not a name that the user never gave
-        raise
+        # With the name that was given, not that of the temporary file.
+        raise OSError(error.errno, error.strerror, str(path)) from None
 
 
 def _remove_leftovers(directory: Path, key: str) -> None:
