@@ -98,7 +98,7 @@ def last_row(path: Path) -> Row | None:
         row = {name: float(cell) for name, cell in zip(names, cells, strict=True)}
     except (OSError, ValueError, IndexError):
         return None
-    return row if all(0 <= row.get(name, math.nan) < math.inf for name in _POSITION) else None
+    return row if all(0 <= row.get(name, 0.0) < math.inf for name in _POSITION) else None
 
 
 def read_rows(path: Path) -> list[Row]:
