@@ -93,6 +93,14 @@ class TestAxes:
         page = opened(page_file, f"#{scale}zoomy={y[0]},{y[1]}")
         assert texts(page, "y-tick") == labels
 
+    def test_a_narrow_axis_has_at_least_two_ticks(self, opened: Open, page_file: Path) -> None:
+        page = opened(page_file, "#x=hours&zoomx=0.0111,0.0199")
+        page.set_viewport_size({"width": 360, "height": 900})
+        # The next coarser ticks would be 0.015 alone.
+        expect(page.locator("#curve-area .x-tick")).to_have_text(
+            ["0.012", "0.014", "0.016", "0.018"]
+        )
+
     def test_a_constant_has_two_ticks(self, page: Page) -> None:
         page.select_option("#measure", "emi/loss_info")  # is 0.5 throughout
         expect(page.locator("#curve-area .axis-name").last).to_have_text("emi/loss_info")
