@@ -121,7 +121,7 @@ class LinearFeatureValue(nn.Module):
         zeros = self.coefficients.new_zeros
         return {"after": zeros(len(self.coefficients) - 3), "after_range": zeros(2)}
 
-    def check_stored(self, state: Mapping[str, Any], place: str) -> None:
+    def _check_stored(self, state: Mapping[str, Any], place: str) -> None:
         if "after" in state or "after_range" in state:
             expect_keys(state, ("coefficients", *self.absent_state()), place)
             low, high = state["after_range"].tolist()
