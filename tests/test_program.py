@@ -156,6 +156,17 @@ class TestStart:
         assert (done.returncode, done.stdout) == (2, "")
         assert done.stderr.count("\n") == ("2>&-" not in closed)
 
+    def test_no_file_gets_the_number_of_a_closed_stream(self, tmp_path: Path) -> None:
+        """Otherwise a message would be written into it."""
+        (tmp_path / "own.py").write_text(
+            "import os\nnull = os.stat(os.devnull).st_rdev\n"
+            "same = [os.fstat(number).st_rdev == null for number in range(3)]\n"
+            "open('found', 'w').write(str(same))\n"
+        )
+        shell = f'"{sys.executable}" -m emi train BoxImage --method own:X <&- >&- 2>&-'
+        assert run("sh", "-c", shell, cwd=tmp_path).returncode == 2
+        assert (tmp_path / "found").read_text() == "[True, True, True]"
+
     def test_a_full_disk(self, tmp_path: Path) -> None:
         shell = f'"{sys.executable}" -m emi envs'
         done = run("sh", "-c", f"{shell} >/dev/full", cwd=tmp_path)

@@ -45,7 +45,7 @@ def test_a_sweep_continues_after_sigkill(tmp_path: Path) -> None:
     # Immediately: the run that was stopped is still writing its checkpoint.
     second = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (second.returncode, second.stderr) == (0, "")
-    assert second.stdout.splitlines()[-1] == "3 runs: 2 done, 1 skipped"
+    assert second.stdout.splitlines()[-2] == "3 runs: 2 done, 1 skipped"
     assert contents(finished) == before
     assert starts(finished) == [0]
     assert starts(untouched) == [0]

@@ -217,13 +217,14 @@ class LiveProgress(Progress):
 def working(
     what: str,
     stream: TextIO | None = None,
-    after_seconds: float = QUIET_SECONDS,
+    after_seconds: float | None = None,
     every_seconds: float = PLAIN_SECONDS,
 ) -> Iterator[Callable[[str], None]]:
     """Show on stderr that `what` is being done, until the end of the block.
 
     It gives a function that shows how far it is. On a terminal that is a line which vanishes at the
-    end; elsewhere a plain line after `after_seconds`, and then one every `every_seconds`.
+    end; elsewhere a plain line after `after_seconds` (default: QUIET_SECONDS), and then one every
+    `every_seconds`.
     """
     stream = stream or sys.stderr
     if live_possible(stream):
@@ -240,16 +241,20 @@ def working(
             task = bar.add_task(escape(what))
             yield lambda far: bar.update(task, description=escape(f"{what}: {far}"))
         return
-    lines = Lines(stream)
-    written = time.monotonic()
+    lines, written = Lines(stream), math.inf
+
+    def write(text: str) -> None:
+        nonlocal written
+        written = time.monotonic()
+        lines.write(text)
 
     def show(far: str) -> None:
-        nonlocal written
         if time.monotonic() - written >= every_seconds:
-            lines.write(f"{what}: {far}")
-            written = time.monotonic()
+            write(f"{what}: {far}")
 
-    timer = threading.Timer(after_seconds, lines.write, [what])
+    timer = threading.Timer(
+        QUIET_SECONDS if after_seconds is None else after_seconds, write, [what]
+    )
     timer.daemon = True
     timer.start()
     try:
