@@ -87,7 +87,7 @@ def test_values_get_the_type_of_their_setting(key: str, value: Any, expected: An
         ({"steps": 1.5}, "steps must be a whole number, got 1.5"),
         ({"steps": "5"}, "steps must be a whole number, got '5'"),
         ({"steps": None}, "steps must be a whole number, got None"),
-        ({"steps": math.inf}, "steps must be a whole number, got '1e400'"),
+        ({"steps": math.inf}, "steps must be a whole number, got inf"),
         ({"steps": math.nan}, "steps must be a whole number, got nan"),
         ({"steps": 0}, "steps must be positive, got 0"),
         ({"seed": -1}, "seed must be zero or more, got -1"),

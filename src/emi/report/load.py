@@ -305,7 +305,10 @@ def _search(root: Path) -> dict[Path, Record | UserError | None]:
         except (FileNotFoundError, NotADirectoryError):
             continue
         except OSError as error:
-            found[folder] = UserError((error.strerror or str(error)).lower())
+            reason = (error.strerror or str(error)).lower()
+            if folder == root:  # which the user has named, unlike those below it
+                raise UserError(f"{root} cannot be read ({reason}): give another folder") from None
+            found[folder] = UserError(reason)
             continue
         folders += [folder / name for name, is_folder in inside.items() if is_folder]
         if "metrics.csv" in inside:

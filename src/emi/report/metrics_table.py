@@ -41,8 +41,10 @@ def read_metrics(file: Path) -> Metrics:
     table = _numbers(file, rows, len(columns))
     metrics = Metrics(dict(zip(columns, table.T, strict=True)), file)
     for name, column in metrics.items():
-        if (np.abs(column) > LARGEST).any():  # false for NaN
+        huge = np.abs(column) > LARGEST  # false for NaN
+        if name in REQUIRED and huge.any():
             raise UserError(f"{name} in {file} must be below {LARGEST:g}")
+        column[huge] = np.nan  # a loss that diverged cannot be drawn; the rest of the run can
     # Curves are interpolated over the steps, which therefore increase; NaN does not.
     if not (np.diff(metrics["steps"], prepend=0) > 0).all():
         raise UserError(f"steps in {file} must increase from row to row")
