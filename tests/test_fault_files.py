@@ -7,12 +7,12 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-READERS = ("report", "paper list")
+READERS = ("resume", "report", "doctor --bonus", "train --config", "paper list", "callback.load")
 
 
 def test_damaged_files_are_refused_with_a_sentence(tmp_path: Path) -> None:
     program = [sys.executable, str(ROOT / "benchmarks" / "fault_files.py")]
-    options = ["--cases", "200", "--readers", *READERS, "--runs", "rnd", "cheetah"]
+    options = ["--cases", "150", "--readers", *READERS, "--runs", "rnd", "cheetah"]
     done = subprocess.run(
         [*program, *options, "--out", str(tmp_path)],
         capture_output=True,
@@ -21,11 +21,11 @@ def test_damaged_files_are_refused_with_a_sentence(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "206 cases, 0 failed" in done.stdout
+    assert "163 cases, 0 failed" in done.stdout
     total = re.search(r"\| all \|.* (\d+) / (\d+) / 0 \|\n", done.stdout)
     assert total is not None
-    assert int(total[1]) == 206
-    assert 80 <= int(total[2]) <= 150  # damage that a reader does not notice is accepted
+    assert int(total[1]) == 163
+    assert 75 <= int(total[2]) <= 125  # damage that a reader does not notice is accepted
 
 
 def test_what_must_not_happen_is_seen(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import numpy.typing as npt
 Array = npt.NDArray[np.float64]
 
 BOOTSTRAP_REPLICATES = 10_000
+BAND_POINTS = 500  # of a curve that are resampled at once
 TAILS_95 = (2.5, 97.5)  # percentiles that leave 95 % between them
 Z_95 = 1.959963984540054  # the standard normal leaves 2.5 % above this
 
@@ -48,8 +49,13 @@ def bootstrap_band(curves: Array, seed: int = 0, *, replicates: int = BOOTSTRAP_
     """
     runs = len(curves)
     draws = np.random.default_rng(seed).multinomial(runs, np.full(runs, 1 / runs), size=replicates)
-    means = (draws / runs) @ curves  # [replicates, time]
-    low, high = np.percentile(means, TAILS_95, axis=0)
+    shares = draws / runs
+    # A few points at a time: [replicates, time] would take 300 MB for 4,000 points.
+    parts = [
+        np.percentile(shares @ curves[:, start : start + BAND_POINTS], TAILS_95, axis=0)
+        for start in range(0, curves.shape[1], BAND_POINTS)
+    ]
+    low, high = np.concatenate(parts, axis=1) if parts else np.empty((2, 0))
     return Band(low, high)
 
 
