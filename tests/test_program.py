@@ -100,15 +100,13 @@ def test_an_extra_comes_from_where_emi_came_from(
     if origin is not None:
         (folder / "direct_url.json").write_text(json.dumps(origin))
     found = metadata.PathDistribution(folder)
-    monkeypatch.setattr(metadata, "distribution", lambda name: found)
+    bare = SimpleNamespace(read_text=lambda name: None)  # as src/emi_rl.egg-info in a clone
+    monkeypatch.setattr(metadata, "distributions", lambda name: [bare, found])
     assert program.install("train") == expected
 
 
 def test_an_extra_of_a_package_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(name: str) -> None:
-        raise metadata.PackageNotFoundError(name)
-
-    monkeypatch.setattr(metadata, "distribution", missing)
+    monkeypatch.setattr(metadata, "distributions", lambda name: [])
     assert program.install("sb3") == "pip install 'emi-rl[sb3]'"
 
 

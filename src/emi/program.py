@@ -34,10 +34,9 @@ def install(extra: str) -> str:
     That is a clone, a repository or an archive, which pip records (PEP 610), or else an index.
     """
     name = f"emi-rl[{extra}]"
-    try:
-        record = metadata.distribution("emi-rl").read_text("direct_url.json")
-    except metadata.PackageNotFoundError:  # emi is on the path without being installed
-        record = None
+    # Of an editable clone, the folder that the build leaves in src/ may be found first, without it.
+    found = (each.read_text("direct_url.json") for each in metadata.distributions(name="emi-rl"))
+    record = next(filter(None, found), None)
     if record is None:
         return f"pip install {shlex.quote(name)}"
     origin = json.loads(record)
