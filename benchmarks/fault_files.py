@@ -524,15 +524,15 @@ def replay(failure: Path, out: Path) -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--cases", type=int, default=10_000)
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--cases", type=int, default=5_000, help="of each seed")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
     parser.add_argument("--out", type=Path, default=Path(tempfile.gettempdir()) / "emi_fault_files")
     parser.add_argument("--readers", nargs="+", choices=list(READERS), default=list(READERS))
     parser.add_argument("--runs", nargs="+", choices=list(RUNS), default=list(RUNS))
     parser.add_argument("--replay", type=Path, metavar="DIR", help="a folder in OUT/failures")
     args = parser.parse_args()
     out: Path = args.out.resolve()
-    home, bases, log = out / "home", out / "bases", out / f"outcomes-{args.seed}.csv"
+    home, bases = out / "home", out / "bases"
     home.mkdir(parents=True, exist_ok=True)
     os.environ |= {"HOME": str(home), "MPLCONFIGDIR": str(out / "matplotlib"), "TERM": "dumb"}
     os.environ |= {"TMPDIR": str(out), "OMP_NUM_THREADS": "1"}
@@ -543,29 +543,36 @@ def main() -> int:
     os.chdir(home)
     if args.replay is not None:
         return replay(args.replay.resolve(), out)
-    done = [Outcome(int(row[0]), *row[1:5], float(row[5])) for row in rows_of(log)]
-    first = -sum(len(reader.bases) for reader in READERS.values())
-    start = done[-1].case + 1 if done else first
-    attempted = functools.partial(attempt, home, bases, out / "case", args.seed)
-    with open(log, "a", newline="") as file:
-        writer = csv.writer(file)
-        for outcome in watched(range(start, args.cases), attempted):
-            writer.writerow(outcome)
-            file.flush()
-            done.append(outcome)
-            if failed(outcome):
-                print("FAILED", *outcome, flush=True)
-                if outcome.case >= 0:
-                    keep(outcome, bases, home, args.seed, out / "failures")
-            if outcome.case % 500 == 0:
-                bad = sum(map(failed, done))
-                print(f"{outcome.case:,} of {args.cases:,} cases, {bad} failed", flush=True)
+    done = [outcome for seed in args.seeds for outcome in outcomes(out, seed, args.cases)]
     failures = sum(map(failed, done))
     seconds = sum(outcome.seconds for outcome in done)
     print(f"{len(done):,} cases, {failures} failed, {seconds / 60:.0f} minutes in the readers\n")
     print("Each cell: tried / refused with a sentence / failed. The others were accepted.\n")
     print(table(done))
     return int(failures > 0)
+
+
+def outcomes(out: Path, seed: int, cases: int) -> list[Outcome]:
+    """All cases of a seed; those of an earlier start are read, and the rest is appended."""
+    home, bases, log = out / "home", out / "bases", out / f"outcomes-{seed}.csv"
+    done = [Outcome(int(row[0]), *row[1:5], float(row[5])) for row in rows_of(log)]
+    first = -sum(len(reader.bases) for reader in READERS.values())
+    start = done[-1].case + 1 if done else first
+    attempted = functools.partial(attempt, home, bases, out / "case", seed)
+    with open(log, "a", newline="") as file:
+        writer = csv.writer(file)
+        for outcome in watched(range(start, cases), attempted):
+            writer.writerow(outcome)
+            file.flush()
+            done.append(outcome)
+            if failed(outcome):
+                print("FAILED", *outcome, flush=True)
+                if outcome.case >= 0:
+                    keep(outcome, bases, home, seed, out / "failures")
+            if outcome.case % 500 == 0:
+                bad = sum(map(failed, done))
+                print(f"seed {seed}: {outcome.case:,} of {cases:,} cases, {bad} failed", flush=True)
+    return done
 
 
 def rows_of(log: Path) -> list[list[str]]:

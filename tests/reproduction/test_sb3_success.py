@@ -147,3 +147,11 @@ def test_damaged_files_are_named(tmp_path: Path) -> None:
     curves.write_bytes(curves.read_bytes()[:-9])
     with pytest.raises(UserError, match=r"sb3_success is damaged \("):
         bench.sizes(tmp_path)
+
+
+def test_a_run_without_a_number_is_damaged(tmp_path: Path) -> None:
+    bench.save(tmp_path / "sb3_success", TWO)
+    rows = tmp_path / "sb3_success" / "runs.csv"
+    rows.write_text(rows.read_text().rpartition(",")[0] + ",\n")  # the last cell, the seconds
+    with pytest.raises(UserError, match=r"sb3_success is damaged \(a number is missing\)"):
+        bench.sizes(tmp_path)

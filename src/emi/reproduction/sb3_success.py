@@ -167,6 +167,11 @@ def load(out: Path) -> Runs:
                 runs[cell][1].append(end)
         if any(arm not in TITLES or not episodes for (arm, _), (_, episodes) in runs.items()):
             raise ValueError("an unknown arm, or a run without episodes")
+        known = [row._replace(first_reached=0) for row, _ in runs.values()]
+        if any(
+            None in values for values in (*known, *(e for _, own in runs.values() for e in own))
+        ):
+            raise ValueError("a number is missing")
     except UNREADABLE as error:
         raise UserError(f"{out} is damaged ({error}): run sb3_success again") from None
     return runs
