@@ -139,7 +139,7 @@ class TestProvenance:
         assert starts[0]["versions"]["python"] == platform.python_version()
         assert starts[0]["versions"]["torch"] == version("torch")
         assert {"mujoco", "ale-py", "stable-baselines3"} <= starts[0]["versions"].keys()
-        assert starts[0]["machine"].keys() == {"cpu", "cores", "platform"}
+        assert starts[0]["machine"].keys() == {"cpu", "instructions", "cores", "platform"}
 
     def test_an_unreadable_record_does_not_stop_training(self, directory: RunDirectory) -> None:
         directory.provenance.write_text("{")

@@ -37,7 +37,7 @@ class Skeleton(NamedTuple):
     limbs: list[Limb]
 
     def pose(self, obs: FloatArray) -> FloatArray:
-        """Observations [n, 20] to the ends of all limbs in the world, [n, limbs, 2, 2]."""
+        """Observations [n, 20] to the ends of all limbs in the simulation, [n, limbs, 2, 2]."""
         n = len(obs)
         angle, place = np.zeros((len(self.parents), n)), np.zeros((len(self.parents), n, 2))
         for body, parent in enumerate(self.parents):
@@ -52,9 +52,9 @@ class Skeleton(NamedTuple):
             place[limb.body][:, None] + rotated(limb.ends, angle[limb.body][:, None])
             for limb in self.limbs
         ]
-        world = np.stack(ends, axis=1)
-        world[..., 0] += (obs[:, CENTRE_X] - self.centre(world)[:, 0])[:, None, None]
-        return world
+        scene = np.stack(ends, axis=1)
+        scene[..., 0] += (obs[:, CENTRE_X] - self.centre(scene)[:, 0])[:, None, None]
+        return scene
 
     def centre(self, pose: FloatArray) -> FloatArray:
         """The centre of mass [n, 2] of a pose [n, limbs, 2, 2]: all limbs have the same density."""

@@ -1,4 +1,4 @@
-"""Ours: one episode of a trained agent as an animation, in the world and in the embedding.
+"""Ours: one episode of a trained agent as an animation, in the simulation and in the embedding.
 
 The episode is that of the embedding's figure: the first of the last batch of seed 0. Its
 observations hold the pose of the cheetah, so neither a checkpoint nor a renderer is needed.
@@ -36,11 +36,10 @@ from emi.report.style import (
     set_heading,
 )
 from emi.report.tables import in_millions
-from emi.reproduction.cheetah_pose import load_skeleton
+from emi.reproduction.cheetah_pose import CENTRE_X, load_skeleton
 from emi.reproduction.experiment import Experiment, Found
 from emi.reproduction.tasks import CHEETAH, run_of_emi, task
 
-X = 17  # the entry of an observation that holds x
 LINE = 5.0  # metres from the start; beyond it every step has a reward of 1
 SIZE = (9.0, 3.75)  # inches
 DPI = 100
@@ -56,7 +55,7 @@ class Episode:
 
     def __init__(self, run: Run) -> None:
         sample = read_sample(run)
-        if "obs" not in sample or sample["obs"].shape[1] <= X:
+        if "obs" not in sample or sample["obs"].shape[1] <= CENTRE_X:
             raise UserError(f"the embedding sample of {run.place} has no observations of {run.env}")
         rows = choose_episode(path_rows(sample)).rows
         steps = in_millions(run.reached)
@@ -67,7 +66,7 @@ class Episode:
         self.total = np.cumsum(sample["reward"][rows])
         self.skeleton = load_skeleton()
         self.pose = self.skeleton.pose(sample["obs"][rows].astype(np.float64))
-        self.x = sample["obs"][rows, X].astype(np.float64)
+        self.x = sample["obs"][rows, CENTRE_X].astype(np.float64)
 
     def __len__(self) -> int:
         return len(self.path)
@@ -93,25 +92,25 @@ def draw(found: Found, stem: Path) -> list[Path]:
 
 
 def draw_frames(episode: Episode, note: str = "") -> Iterator[Image.Image]:
-    """Every STRIDE-th step and the last: the world, the return so far, the embedding."""
+    """Every STRIDE-th step and the last: the scene, the return so far, the embedding."""
     figure = new_figure(*SIZE, note)
     figure.set_dpi(DPI)
     grid = figure.add_gridspec(2, 2, width_ratios=(1.45, 1), height_ratios=(2, 1))
     ground, returns = (figure.add_subplot(grid[row, 0]) for row in (0, 1))
     embedding = figure.add_subplot(grid[:, 1])
-    world, curve = _World(ground, episode), _Return(returns, episode)
+    scene, curve = _Scene(ground, episode), _Return(returns, episode)
     path = _Path(figure, embedding, episode)
     figure.draw_without_rendering()
     figure.set_layout_engine("none")  # computed once: nothing may jump from frame to frame
     for step in [*range(0, len(episode) - 1, STRIDE), len(episode) - 1]:
-        for part in (world, curve, path):
+        for part in (scene, curve, path):
             part.show(step)
         figure.canvas.draw()
         pixels = np.asarray(figure.canvas.buffer_rgba())  # type: ignore[attr-defined]
         yield Image.fromarray(pixels[..., :3].copy())
 
 
-class _World:
+class _Scene:
     """The cheetah from the side; the view follows it, and the rewarded ground is green."""
 
     def __init__(self, axis: Axes, episode: Episode) -> None:

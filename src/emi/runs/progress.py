@@ -204,8 +204,8 @@ class LiveProgress(Progress):
         now, pace = time.monotonic(), self._pace
         elapsed, width = clock(now - pace.began), self._console.width
         first = Table.grid(padding=(0, 2))
-        room = max(5, min(30, width - len(pace.title) - len(elapsed) - 4))
-        bar = ProgressBar(total=pace.iterations, completed=pace.iteration, width=room)
+        left = max(5, min(30, width - len(pace.title) - len(elapsed) - 4))
+        bar = ProgressBar(total=pace.iterations, completed=pace.iteration, width=left)
         first.add_row(Text(pace.title, style="bold"), bar, elapsed)
         second = Text("\n".join(in_lines(pace.facts(now), width)))
         if self._stopping:

@@ -8,6 +8,8 @@ from datetime import UTC, datetime
 from pathlib import Path, PurePath
 from typing import Any
 
+import torch
+
 import emi
 from emi.training.config import usable_cores
 
@@ -35,7 +37,12 @@ def describe_start(command: Sequence[str], iteration: int) -> dict[str, Any]:
             "emi": emi.__version__,
             **{name: _version(name) for name in _DISTRIBUTIONS},
         },
-        "machine": {"cpu": _cpu_model(), "cores": usable_cores(), "platform": platform.platform()},
+        "machine": {
+            "cpu": _cpu_model(),
+            "instructions": torch.backends.cpu.get_cpu_capability(),  # they decide the last bits
+            "cores": usable_cores(),
+            "platform": platform.platform(),
+        },
     }
 
 
