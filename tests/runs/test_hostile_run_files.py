@@ -191,7 +191,7 @@ class TestConfig:
     def test_what_is_not_a_config(self, tmp_path: Path, content: bytes, reason: str) -> None:
         file = tmp_path / "config.json"
         file.write_bytes(content)
-        with pytest.raises(UserError, match=f"^cannot read .*config.json: .*{reason}"):
+        with pytest.raises(UserError, match=f"^(cannot read )?.*config.json:? .*{reason}"):
             read_config(file)
 
     def test_a_pipe_does_not_block(self, tmp_path: Path) -> None:

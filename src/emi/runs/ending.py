@@ -26,7 +26,8 @@ def describe_ending(result: RunResult) -> list[str]:
 def _extent(result: RunResult, rows: list[Row]) -> str:
     done = f"{result.iteration:,}" + ("" if result.complete else f" of {result.iterations:,}")
     steps, seconds = (rows[-1]["steps"], rows[-1]["seconds"]) if rows else (0, 0.0)
-    text = f"{done} iterations, {steps:,.0f} steps in {clock(seconds)}"
+    plural = "" if done == "1" else "s"
+    text = f"{done} iteration{plural}, {steps:,.0f} steps in {clock(seconds)}"
     return f"{text}; it was complete already" if result.began >= result.iterations else text
 
 

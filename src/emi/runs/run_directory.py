@@ -70,12 +70,15 @@ def read_config(file: Path, trusted: Collection[str] = ()) -> TrainConfig:
     A module that the config names is imported only if it is in `trusted`.
     """
     try:
-        return configs.from_dict(read_json(file, configs.CONFIG_BYTES), trusted)
+        values = read_json(file, configs.CONFIG_BYTES)
     except FileNotFoundError:
         raise UserError(f"{file.parent} holds no run: there is no {file.name} in it") from None
-    except (OSError, UserError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise UserError(f"cannot read {file}: {reason}") from None
+    except OSError as error:
+        raise UserError(f"cannot read {file}: {error.strerror}") from None
+    try:
+        return configs.from_dict(values, trusted)
+    except UserError as error:
+        raise UserError(f"cannot read {file}: {error}") from None
 
 
 def difference(file: Path, config: TrainConfig) -> str | None:
