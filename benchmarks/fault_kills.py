@@ -5,6 +5,7 @@ benchmarks/README.md describes it. It can be stopped and started again.
 """
 
 import argparse
+import contextlib
 import csv
 import json
 import os
@@ -139,7 +140,10 @@ def starts(directory: RunDirectory) -> bytes:
 
 def unfinished(path: Path) -> list[Path]:
     """Files and checkpoints that were not completely written."""
-    return [*path.rglob(".*.writing"), *path.glob("checkpoints/.writing-*")]
+    while True:
+        # A folder can be renamed by the process between being listed and being opened.
+        with contextlib.suppress(FileNotFoundError):
+            return [*path.rglob(".*.writing"), *path.glob("checkpoints/.writing-*")]
 
 
 def train(config: TrainConfig, out: Path) -> None:
