@@ -124,6 +124,22 @@ class TestStart:
             assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
             assert time.monotonic() - began < 30
 
+    def test_waiting_threads_sleep_unless_the_user_says_otherwise(self, script: Path) -> None:
+        names = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
+        code = (
+            "import os, sys; sys.argv = sys.argv[1:]; import emi;"
+            f"print([os.environ.get(name) for name in {names}])"
+        )
+
+        def seen(program: str, **settings: str) -> str:
+            variables = dict.fromkeys(names) | settings
+            return run(sys.executable, "-c", code, program, cwd=Path("/"), **variables).stdout
+
+        assert seen(str(script)) == "['PASSIVE', '1000']\n"
+        assert seen(str(script), OMP_WAIT_POLICY="ACTIVE") == "['ACTIVE', None]\n"
+        assert seen(str(script), GOMP_SPINCOUNT="7") == "[None, '7']\n"
+        assert seen("library.py") == "[None, None]\n"
+
     def test_ctrl_c_is_left_alone_in_a_library(self) -> None:
         code = "import emi, signal; assert signal.getsignal(2) is signal.default_int_handler"
         assert run(sys.executable, "-c", code, cwd=Path("/")).returncode == 0

@@ -9,6 +9,10 @@ import signal
 import sys
 from types import FrameType
 
+# Threads of PyTorch that wait for others sleep after a thousand turns. By default they spin for
+# milliseconds, and on a busy machine take the core that the thread they wait for needs.
+WAITING = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "1000"}
+
 MAIN_MODULE = os.path.join(os.path.dirname(__file__), "__main__.py")
 
 
@@ -37,8 +41,10 @@ def begin() -> None:
     Ctrl-C ends it without a traceback. `python -m` searches the current directory before the
     installed packages: it is removed here, and `main` adds it at the end. A closed standard stream
     is opened on the null device, because the next file would get its number and messages would be
-    written into it.
+    written into it. OpenMP reads its settings when PyTorch is imported.
     """
+    if not os.environ.keys() & WAITING.keys():  # else they are the user's
+        os.environ.update(WAITING)
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _leave)
     if zeroth_argument() == "-m" and not sys.flags.safe_path and sys.path[0] == _here():

@@ -79,7 +79,10 @@ def _torch() -> Result:
     if not torch.equal(solved, torch.full((3,), 0.5)):
         return "bad", f"{torch.__version__} solves 2x = 1 wrongly: reinstall it"
     cuda = "with CUDA" if torch.cuda.is_available() else "without CUDA"
-    return "good", f"{torch.__version__}, {torch.get_num_threads()} threads, {cuda}"
+    passive = os.environ.get("OMP_WAIT_POLICY", "").upper() == "PASSIVE"
+    waiting = "which sleep" if passive else "which spin (set OMP_WAIT_POLICY=PASSIVE)"
+    threads = f"{torch.get_num_threads()} threads, {waiting} while they wait"
+    return "good", f"{torch.__version__}, {threads}, {cuda}"
 
 
 def _simulator(extra: str) -> Result:
