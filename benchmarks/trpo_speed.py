@@ -41,7 +41,7 @@ class SpeedReward(gymnasium.Wrapper):
 
 def reward_speed(trainer: Any) -> None:
     """Replace the reward of the environments of our trainer."""
-    trainer.collector._envs = SpeedRewardVector(trainer.envs)
+    trainer.collector.envs = SpeedRewardVector(trainer.envs)
 
 
 def ours(method: str, *, threads: int, **settings: Any) -> Train:
