@@ -175,7 +175,7 @@ class Trainer:
         """Bonuses [n], zeros without a method, and a function that waits for the training."""
         if self.intrinsic is None:
             return np.zeros(rollout.steps), dict
-        bonus, finish = self.intrinsic.score(rollout.transitions(self.policy.to_env))
+        bonus, finish = self.intrinsic.score(rollout.transitions(self.policy.actions.to_env))
         flat = bonus.detach().cpu().numpy().astype(np.float64)
         check_finite("bonus", flat)
         return flat, self._learning.start(finish)
