@@ -1,13 +1,13 @@
 """Acting in NumPy: a small network, and how its output becomes an action.
 
 For ten environments, PyTorch's dispatcher costs more than the arithmetic of a small network.
-Nothing here imports PyTorch, so that the worker processes of `emi.agent.workers` start fast.
+Nothing here imports PyTorch, so that the worker processes of `emi.training.workers` start fast.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import gymnasium
@@ -25,30 +25,47 @@ class Layer(NamedTuple):
 
 
 class Network(NamedTuple):
-    """A fully connected network; called with obs [n, ...], it returns its outputs [n, outputs]."""
+    """A fully connected network: its layers, and the weights of the linear ones."""
 
     layers: Sequence[Layer]
     weights: Sequence[Array]  # [out, in] and [out] of every linear layer, in order
 
-    def __call__(self, obs: Array) -> Array:
-        x = obs.reshape(len(obs), -1).astype(np.float32, copy=False)
+    def function(self) -> Callable[[Array], Array]:
+        """obs [n, ...] to outputs [n, outputs]."""
         weights = iter(self.weights)
-        for kind, parameter in self.layers:
-            match kind:
-                case "linear":
-                    x = x @ next(weights).T
-                    x += next(weights)
-                case "tanh":
-                    np.tanh(x, out=x)
-                case "relu":
-                    np.maximum(0, x, out=x)
-                case "elu":
-                    x = np.where(x > 0, x, parameter * np.expm1(np.minimum(x, 0)))
-                case "leaky_relu":
-                    x = np.where(x > 0, x, parameter * x)
-                case _:
-                    raise ValueError(f"unknown layer {kind!r}")
-        return x
+        layers = [_layer(layer, weights) for layer in self.layers]
+
+        def outputs(obs: Array) -> Array:
+            x = obs.reshape(len(obs), -1).astype(np.float32, copy=False)
+            for layer in layers:
+                x = layer(x)
+            return x
+
+        return outputs
+
+
+def _layer(layer: Layer, weights: Iterator[Array]) -> Callable[[Array], Array]:
+    """A function of one layer. Activations follow a linear layer, and overwrite its output."""
+    parameter = layer.parameter
+    match layer.kind:
+        case "linear":
+            transposed, bias = next(weights).T, next(weights)
+
+            def affine(x: Array) -> Array:
+                y = x @ transposed
+                y += bias
+                return y
+
+            return affine
+        case "tanh":
+            return lambda x: np.tanh(x, out=x)
+        case "relu":
+            return lambda x: np.maximum(0, x, out=x)
+        case "elu":
+            return lambda x: np.where(x > 0, x, parameter * np.expm1(np.minimum(x, 0)))
+        case "leaky_relu":
+            return lambda x: np.where(x > 0, x, parameter * x)
+    raise ValueError(f"unknown layer {layer.kind!r}")
 
 
 class BoxActions:
@@ -62,6 +79,7 @@ class BoxActions:
         self.size = math.prod(space.shape)
         self._unit = UnitRange.of(space)
         self._low, self._high = space.low, space.high
+        self._is_unit = bool((self._unit.centre == 0).all() and (self._unit.half == 1).all())
 
     def chosen(self, mean: Array, noise: Array) -> Array:
         """Mean [n, A] plus noise [n, A], as [n, *action]."""
@@ -69,7 +87,7 @@ class BoxActions:
 
     def to_env(self, action: Array) -> Array:
         """From units of [−1, 1] to those of the environment, clipped to its bounds."""
-        rescaled = self._unit.centre + self._unit.half * action
+        rescaled = action if self._is_unit else self._unit.centre + self._unit.half * action
         # Clip after rescaling, whose rounding can leave the space; np.clip takes twice as long.
         return np.minimum(np.maximum(rescaled, self._low), self._high)
 

@@ -18,7 +18,7 @@ def reads_vectors(trunk: nn.Sequential) -> bool:
 def in_numpy(trunk: nn.Sequential, head: nn.Linear) -> Callable[[Array], Array]:
     """obs [n, ...] to head(trunk(obs)) [n, outputs]; valid until the weights change."""
     if reads_vectors(trunk):
-        return network_of(trunk, head)
+        return network_of(trunk, head).function()
     device = head.weight.device
 
     def through_torch(obs: Array) -> Array:

@@ -15,7 +15,7 @@ from emi.errors import check_finite
 from emi.spaces import autoreset_mode
 
 
-class Steps(NamedTuple):
+class Trace(NamedTuple):
     """The steps of all environments, without the observations: these are rows of a keeper.
 
     Row t · env + i of the keeper is the observation of environment i before step t. The last
@@ -44,7 +44,7 @@ def play(
     noise: Array,
     obs: Array,
     keeper: Keeper,
-) -> Steps:
+) -> Trace:
     """Take one step in every environment for each row of `noise` [time, env, A].
 
     `obs` [env, ...] is that of the reset; `outputs` maps observations to what the noise is added
@@ -101,7 +101,7 @@ def play(
             obs, _ = envs.reset(options={"reset_mask": ended})
     check_finite("observation", obs)
     keeper.put(row_of[length], obs, row_of[length - 1])
-    return Steps(
+    return Trace(
         next_index=next_index,
         action=np.stack(taken),
         reward=reward,

@@ -8,7 +8,7 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 
 from emi.agent.observations import make_keeper
-from emi.agent.play import Steps, first_rows, play
+from emi.agent.play import Trace, first_rows, play
 from emi.agent.policy import AnyPolicy
 from emi.batch import Array, BoolArray, FloatArray, IntArray, Rows, Stacks, Transitions
 
@@ -102,6 +102,6 @@ def draw_noise(policy: AnyPolicy, steps: int, num_envs: int, rng: np.random.Gene
     return policy.noise(rng, math.ceil(steps / num_envs), num_envs)
 
 
-def rollout_of(pool: Array | Stacks, played: Steps) -> Rollout:
+def rollout_of(pool: Array | Stacks, played: Trace) -> Rollout:
     """The rollout of played steps, whose observations are the rows of `pool`."""
     return Rollout(pool=pool, index=first_rows(*played.reward.shape)[:-1], **played._asdict())

@@ -30,7 +30,7 @@ from emi.spaces import is_image
 from emi.stored_state import check_module, expect_int, expect_keys, expect_numpy_generator
 from emi.training.config import TrainConfig, change
 from emi.training.memory import require_memory
-from emi.training.overlap import Collector, LearningThread
+from emi.training.overlap import Collector, LearningThread, start_workers
 from emi.training.presets import resolve
 
 FEW = 100  # environments that fit into any memory: the spaces of more are read from one first
@@ -97,8 +97,10 @@ class Trainer:
         overlap = config.threads > 1 and not is_image(obs_space)
         torch.set_num_threads(1 if overlap else config.threads)
         self._learning = LearningThread(overlap and self.intrinsic is not None)
+        workers = start_workers(config, self.envs)
+        self._overlap = self._learning.enabled or workers is not None
         self.collector = Collector(
-            self.envs, self.policy, config.steps_per_iteration, resets, action_rng
+            self.envs, self.policy, config.steps_per_iteration, resets, action_rng, workers
         )
 
     def iterate(self) -> Report:
@@ -128,7 +130,6 @@ class Trainer:
         # Update π_θ with TRPO. The baseline is the value function of the previous iteration.
         advantage, value, target, cut = self.estimate(rollout, reward)
         obs, clock = rollout.observations(), rollout.flat(rollout.clock)
-        value_scalars = self.value.fit(obs, clock, target, self._value_rng, cut=cut)
         step = trpo_step(
             self.policy,
             obs,
@@ -137,8 +138,10 @@ class Trainer:
             config.trpo,
         )
 
-        if self._learning.enabled and self.iteration + 1 < self.total_iterations:
+        # What follows does not change the policy: the next batch can be collected meanwhile.
+        if self._overlap and self.iteration + 1 < self.total_iterations:
             self.collector.collect_ahead(self.iteration + 1)
+        value_scalars = self.value.fit(obs, clock, target, self._value_rng, cut=cut)
         scalars = wait() | value_scalars
         self._check_parameters()
 
@@ -256,7 +259,7 @@ class Trainer:
 
     def close(self) -> None:
         self._learning.close()
-        self.envs.close()
+        self.collector.close()
 
 
 def train(
