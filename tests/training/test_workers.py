@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import io
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -27,6 +26,7 @@ from emi.agent.policy import AnyPolicy, PolicyConfig, make_policy
 from emi.agent.rollout import Rollout, collect, draw_noise, rollout_of
 from emi.envs import make_vec
 from emi.errors import NotFiniteError, UserError
+from emi.runs.stop_signals import SIGNALS
 from emi.training import workers as module
 from emi.training.workers import Played, Share, Workers, joined
 
@@ -124,12 +124,13 @@ def test_stop_signals_are_left_to_the_trainer() -> None:
     with working("SparseHalfCheetah", 2, 2) as workers:
         before = play(workers, policy, 2, 20, 0)
         for process in workers._processes:
-            process.send_signal(signal.SIGINT)
-            process.send_signal(signal.SIGTERM)
+            for each in SIGNALS:
+                process.send_signal(each)
         assert_equal(play(workers, policy, 2, 20, 0), before)
 
 
 ORPHANS = """
+from emi.runs.stop_signals import SIGNALS
 from emi.training.workers import Workers
 workers = Workers("SparseHalfCheetah", 2, 2)
 print(*(process.pid for process in workers._processes), flush=True)

@@ -39,6 +39,7 @@ _START = (
     "from emi.training.workers import work; work(sys.argv[2])"
 )
 _LENGTH = struct.Struct("<Q")
+STOPS = {signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP}
 _PIPE_BYTES = 2**20  # a batch of SparseHalfCheetah fits: a worker need not wait for its reader
 
 
@@ -147,8 +148,7 @@ def _launch(share: Share) -> subprocess.Popen[bytes]:
     """Start a worker."""
     # The worker inherits the blocked signals: a Ctrl-C is for this process, which decides when the
     # run ends. One that arrives now is delivered below.
-    stops = {signal.SIGINT, signal.SIGTERM}
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, stops)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
     try:
         return subprocess.Popen(
             # -P: a json.py in the current directory is not imported.
