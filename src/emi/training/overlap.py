@@ -66,11 +66,19 @@ class Collector:
         (finish, _), self._ahead = self._ahead, None
         return finish()
 
-    def collect_ahead(self, iteration: int) -> None:
-        """Begin the batch of the next iteration now; the policy must not change until it is read.
+    def begin_ahead(self, iteration: int) -> None:
+        """Let the workers, if there are any, begin the batch of the next iteration.
 
-        Without workers, it is also finished now.
+        The policy must have been updated already.
         """
+        if self.workers is not None:
+            before = self.rng.bit_generator.state
+            self._ahead = (self._begin(iteration), before)
+
+    def collect_ahead(self, iteration: int) -> None:
+        """Collect the batch of the next iteration now, unless the workers have begun it."""
+        if self._ahead is not None:
+            return
         before = self.rng.bit_generator.state
         try:
             self._ahead = (self._begin(iteration), before)

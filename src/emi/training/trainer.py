@@ -92,11 +92,13 @@ class Trainer:
             self.intrinsic.to(config.device)
         self.last_batch: tuple[Rollout, Array] | None = None  # rollout, bonuses [n]
 
-        # Networks for vectors are too small to be split: a second thread in each operation gains
-        # nothing, and stalls on a busy machine. The method is trained on a second core instead.
-        overlap = config.threads > 1 and not is_image(obs_space)
-        torch.set_num_threads(1 if overlap else config.threads)
-        self._learning = LearningThread(overlap and self.intrinsic is not None)
+        # The method is trained on one half of the cores while the policy and the value function
+        # are trained on the other: that is faster than to split every operation among all cores.
+        # Operations on vectors are too small to be split at all.
+        apart = self.intrinsic is not None and not self.intrinsic.learns_first
+        self._learning = LearningThread(config.threads > 1 and apart)
+        halves = 2 if self._learning.enabled else 1
+        torch.set_num_threads(max(1, config.threads // halves) if is_image(obs_space) else 1)
         workers = start_workers(config, self.envs)
         self._overlap = self._learning.enabled or workers is not None
         self.collector = Collector(
@@ -138,10 +140,14 @@ class Trainer:
             config.trpo,
         )
 
-        # What follows does not change the policy: the next batch can be collected meanwhile.
-        if self._overlap and self.iteration + 1 < self.total_iterations:
-            self.collector.collect_ahead(self.iteration + 1)
+        # What follows does not change the policy: the next batch can be collected meanwhile, by
+        # other processes at once, or by this one before it waits for the method.
+        ahead = self._overlap and self.iteration + 1 < self.total_iterations
+        if ahead:
+            self.collector.begin_ahead(self.iteration + 1)
         value_scalars = self.value.fit(obs, clock, target, self._value_rng, cut=cut)
+        if ahead:
+            self.collector.collect_ahead(self.iteration + 1)
         scalars = wait() | value_scalars
         self._check_parameters()
 
