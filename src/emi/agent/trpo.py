@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -23,6 +23,7 @@ from emi.agent.policy import AnyPolicy, Jacobian
 from emi.batch import PIECE_ENTRIES, IntArray, Rows, as_tensor
 from emi.settings import Fraction, NotNegativeFloat, NotNegativeInt, PositiveFloat, PositiveInt
 
+T = TypeVar("T")
 KEPT_BYTES = 2**29  # of activations of π_old during a step
 GOLDEN_RATIO = (math.sqrt(5) - 1) / 2
 
@@ -89,16 +90,18 @@ class Linearisations:
         self._free = kept_bytes
         self._kept: dict[int, Linearised] = {}
 
-    def __iter__(self) -> Iterator[Linearised]:
+    def map(self, function: Callable[[Linearised], T]) -> Iterator[T]:
+        """The results for every slice; activations that are not kept are freed before the next."""
         for k, part in enumerate(self._slices):
-            found = self._kept.get(k)
-            if found is None:
-                net = self._policy.linearise(states(part))
-                found = Linearised(part, net, self._policy.fisher(net.out))
-                if net.bytes <= self._free:
-                    self._free -= net.bytes
-                    self._kept[k] = found
-            yield found
+            yield function(self._kept[k] if k in self._kept else self._compute(k, part))
+
+    def _compute(self, k: int, part: Slice) -> Linearised:
+        net = self._policy.linearise(states(part))
+        found = Linearised(part, net, self._policy.fisher(net.out))
+        if net.bytes <= self._free:
+            self._free -= net.bytes
+            self._kept[k] = found
+        return found
 
     @property
     def kept_rows(self) -> int:
@@ -165,10 +168,14 @@ def fisher_vector_product(
 
     def product(v: Tensor) -> Tensor:
         change: dict[Tensor, Tensor] = dict(zip(weights, unflatten(v, weights), strict=True))
+
+        def on_slice(at: Linearised) -> Tensor:
+            weighted = at.fisher(at.net.push_forward(change)) / len(at.net.out)
+            return at.part.weight * flatten(at.net.pull_back(weighted))
+
         total = damping * v
-        for part, net, fisher in old:
-            weighted = fisher(net.push_forward(change)) / len(net.out)
-            total += part.weight * flatten(net.pull_back(weighted))
+        for term in old.map(on_slice):
+            total += term
         return total
 
     return product
@@ -192,16 +199,20 @@ class Surrogate(NamedTuple):
 
 def surrogate_gradient(policy: AnyPolicy, old: Linearisations) -> Surrogate:
     """Loss and flat gradient at π_old, in one pass over the slices."""
-    loss, total = 0.0, torch.zeros_like(flatten(list(policy.parameters())))
-    found = []
-    for part, net, _ in old:
-        parameters = net.out.detach().requires_grad_()
-        log_prob = policy.log_prob(net.out, part.action)
-        value = surrogate_loss(policy, parameters, part, log_prob)
+
+    def on_slice(at: Linearised) -> tuple[float, Tensor, Old]:
+        parameters = at.net.out.detach().requires_grad_()
+        log_prob = policy.log_prob(at.net.out, at.part.action)
+        value = surrogate_loss(policy, parameters, at.part, log_prob)
         (u,) = torch.autograd.grad(value, parameters)
-        total += part.weight * flatten(net.pull_back(u))
-        loss += part.weight * value.item()
-        found.append(Old(net.out, log_prob))
+        gradient = at.part.weight * flatten(at.net.pull_back(u))
+        return at.part.weight * value.item(), gradient, Old(at.net.out, log_prob)
+
+    loss, total, found = 0.0, torch.zeros_like(flatten(list(policy.parameters()))), []
+    for value, gradient, before in old.map(on_slice):
+        loss += value
+        total += gradient
+        found.append(before)
     return Surrogate(loss, total, found)
 
 
