@@ -24,8 +24,8 @@ from emi.training.presets import resolve
 from emi.training.trainer import Trainer
 
 FRACTIONS = (1.0, 0.2, 0.1, 0.05)
-# Environment and steps of the batch. The bonus of EMI gives an advantage before the first reward.
-BATCHES = (("MontezumaRevenge", 10_000), ("Freeway", 10_000), ("SparseHalfCheetah", 5_000))
+# Steps of the batch by environment. The bonus of EMI gives an advantage before the first reward.
+BATCHES = {"MontezumaRevenge": 10_000, "Freeway": 10_000, "SparseHalfCheetah": 5_000}
 
 
 class Batch(NamedTuple):
@@ -74,7 +74,8 @@ def mean(values: list[float]) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--iterations", type=int, default=6)
+    parser.add_argument("--environments", nargs="+", choices=BATCHES, default=list(BATCHES))
+    parser.add_argument("--iterations", type=int, default=4)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
@@ -82,17 +83,18 @@ def main() -> None:
     commit = subprocess.check_output(["git", "rev-parse", "HEAD"], cwd=root, text=True).strip()
     print(machine())
     print(
-        f"commit {commit}; {options.threads} threads; means over the batches of the last ", end=""
+        f"commit {commit}; {options.threads} thread(s); means over the batches of the last ", end=""
     )
     print(f"{options.iterations // 2} of {options.iterations} iterations.\n")
     print("| environment | rows of H | cosine | KL | surrogate gain | tries | ms |")
     print("| --- | ---: | ---: | ---: | ---: | ---: | ---: |")
-    for env, steps in BATCHES:
-        found = batches(env, steps, options.iterations, options.threads, options.seed)
-        take(found[0], 1.0)  # first calls allocate and compile
-        whole = [take(batch, 1.0)[0] for batch in found]
+    for env in options.environments:
+        found = batches(env, BATCHES[env], options.iterations, options.threads, options.seed)
+        take(found[0], FRACTIONS[-1])  # first calls allocate and compile
+        whole: list[Tensor] = []
         for fraction in FRACTIONS:
             taken = [take(batch, fraction) for batch in found]
+            whole = whole or [step for step, _, _ in taken]
             cosine = mean(
                 [
                     torch.cosine_similarity(step, reference, dim=0).item()
@@ -101,7 +103,7 @@ def main() -> None:
             )
             reports = [report for _, report, _ in taken]
             columns = (
-                f"{cosine:.2f}",
+                f"{cosine:.3f}",
                 f"{mean([r.kl for r in reports]):.4f}",
                 f"{mean([r.surrogate for r in reports]):.4f}",
                 f"{mean([float(r.tries) for r in reports]):.1f}",
