@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from emi import program
+from emi.agent.trpo import TRPOConfig
 from emi.agent.value import ValueConfig
 from emi.envs import known_environment, observes_images, time_limit
 from emi.envs.table import environment_name, is_atari
@@ -111,6 +112,8 @@ _ETA_IMAGES = {**_ETA, "simhash": 1e-2}
 
 # Authors' trpo_emi_atari.py.
 _IMAGE_VALUE = ValueConfig(kind="network", epochs=3, minibatch=512)
+# Ten products with all of H would take ten times as long as the gradient: docs/deviations.md.
+_IMAGE_AGENT = {"value": _IMAGE_VALUE, "trpo": TRPOConfig(fisher_fraction=0.1)}
 
 
 class _Preset(NamedTuple):
@@ -133,7 +136,7 @@ _PRESETS = {
             "value": ValueConfig(kind="network"),
         },
     ),
-    "BoxImage": _Preset(_BOX_IMAGE, _ETA_IMAGES, {"steps": 300_000, "value": _IMAGE_VALUE}),
+    "BoxImage": _Preset(_BOX_IMAGE, _ETA_IMAGES, {"steps": 300_000, **_IMAGE_AGENT}),
 }
 _ATARI = _Preset(
     _IMAGES,
@@ -144,7 +147,7 @@ _ATARI = _Preset(
         # Each environment takes 5,000 steps after a reset: enough for an episode of 4,500.
         "num_envs": 20,
         "clip_rewards": True,
-        "value": _IMAGE_VALUE,
+        **_IMAGE_AGENT,
     },
 )
 
@@ -158,7 +161,7 @@ def _any_other(env: str) -> _Preset:
     num_envs = min(TrainConfig.num_envs, steps // longest)
     settings = {"steps": 1_000_000, "steps_per_iteration": steps, "num_envs": num_envs}
     if observes_images(env):
-        return _Preset(_IMAGES_IN_SMALL_BATCHES, _ETA_IMAGES, settings | {"value": _IMAGE_VALUE})
+        return _Preset(_IMAGES_IN_SMALL_BATCHES, _ETA_IMAGES, settings | _IMAGE_AGENT)
     return _Preset(_VECTORS, _ETA, settings | {"value": ValueConfig(kind="network")})
 
 
