@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import skip_init
 
+from emi.batch import Batched, Rows
 from emi.errors import UserError
 from emi.spaces import is_image, require_box
 from emi.stored_state import expect_adam
@@ -80,6 +81,12 @@ class Pixels(nn.Module):
         self.height, self.width = spatial
         self.shape = (self.channels, self.height, self.width)  # of the output
 
+    def newest(self, obs: Batched) -> Batched:
+        """The rows without the channels that `forward` ignores, so that these are not gathered."""
+        if self.axis != 1:
+            return obs
+        return obs.last(self.channels) if isinstance(obs, Rows) else obs[:, -self.channels :]
+
     def frames(self, obs: Tensor) -> Tensor:
         """The channels that are kept, unscaled: [n, *shape] to [n, C, H, W], uint8."""
         if self.axis is None:
@@ -97,6 +104,9 @@ class Pixels(nn.Module):
 
 class Flat(nn.Module):
     """[n, ...] of any real type to float32 [n, entries]."""
+
+    def newest(self, obs: Batched) -> Batched:
+        return obs
 
     def forward(self, obs: Tensor) -> Tensor:
         return obs.reshape(len(obs), -1).to(torch.float32)

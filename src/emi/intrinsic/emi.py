@@ -9,6 +9,7 @@ Kim, Kim, Jeong, Levine, Song: EMI: Exploration with Mutual Information, ICML 20
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -16,12 +17,13 @@ import gymnasium
 import torch
 from torch import Tensor, nn
 
-from emi.batch import Batched, Transitions, as_tensor, in_pieces
+from emi.batch import Batched, Transitions, as_tensor, in_pieces, union
 from emi.intrinsic.actions import ActionVectors
 from emi.intrinsic.contract import IntrinsicReward
 from emi.intrinsic.descent import Descent
+from emi.intrinsic.gradients.emi import steps_by_hand
 from emi.intrinsic.information import gaussian_kl, jsd_bound, jsd_loss
-from emi.nets import Activation, linear, mlp, trunk
+from emi.nets import Activation, Pixels, linear, mlp, newest_entries, trunk
 from emi.settings import NotNegativeFloat, PositiveFloat, PositiveInt
 
 
@@ -77,6 +79,8 @@ class Losses(NamedTuple):
     bound_action: Tensor  # lower bound on I(φ, φ'; ψ); at most log 4
 
 
+# Of a product with few rows, the last bits of a row depend on how many there are.
+SHARED_ROWS = 512
 KERNEL_ROWS = 32  # rows of the n × n kernel computed at once: few enough for the cache
 
 
@@ -94,7 +98,10 @@ class ErrorModel(nn.Module):
         self.joint = mlp(sizes, "relu", rng)
 
     def forward(self, obs: Tensor, action: Tensor) -> Tensor:
-        return self.joint(torch.cat([self.state(obs), action], dim=1))
+        return self.join(self.state(obs), action)
+
+    def join(self, features: Tensor, action: Tensor) -> Tensor:
+        return self.joint(torch.cat([features, action], dim=1))
 
 
 def prediction_error(phi: Tensor, psi: Tensor, error: Tensor, phi_next: Tensor) -> Tensor:
@@ -144,6 +151,7 @@ class EMI(IntrinsicReward):
         self.learns_first = config.reward == "diversity"
         rng, d = torch.Generator().manual_seed(seed), config.embedding_dim
         self.actions = ActionVectors(action_space)
+        self.entries, _ = newest_entries(observation_space)
         features, width = trunk(
             observation_space, config.state_hidden, config.state_activation, rng, newest_frame=True
         )
@@ -156,7 +164,7 @@ class EMI(IntrinsicReward):
 
     def embed_state(self, obs: Batched) -> Tensor:
         """φ(s): [n, *observation] to [n, d]."""
-        return in_pieces(self.phi, self.device, obs)
+        return in_pieces(self.phi, self.device, self.entries.newest(obs))
 
     def embed_action(self, action: Batched) -> Tensor:
         """ψ(a): [n, *action] to [n, d]."""
@@ -166,31 +174,35 @@ class EMI(IntrinsicReward):
         """S(s, a): [n, *observation], [n, *action] to [n, d]; zeros without the error model."""
         if not self.config.error_model:
             return torch.zeros(len(action), self.config.embedding_dim, device=self.device)
-        return in_pieces(lambda s, a: self.S(s, self.actions(a)), self.device, obs, action)
+        return in_pieces(lambda s, a: self.S(s, self.actions(a)), self.device, self.entries.newest(obs), action)
+
+    def embed_states(self, batch: Transitions) -> tuple[Tensor, Tensor]:
+        """φ(s) and φ(s') [n, d]: most states are both, and are embedded once."""
+        if len(batch) >= SHARED_ROWS and (both := union(batch.obs, batch.next_obs)):
+            phi = self.embed_state(both.rows)
+            return phi[both.first], phi[both.second]
+        return self.embed_state(batch.obs), self.embed_state(batch.next_obs)
 
     def reward(self, batch: Transitions) -> Tensor:
-        phi, phi_next = self.embed_state(batch.obs), self.embed_state(batch.next_obs)
+        phi, phi_next = self.embed_states(batch)
         if self.config.reward == "diversity":
             return diversity(phi, phi_next, self.config.bandwidth)
         psi = self.embed_action(batch.action)
         return prediction_error(phi, psi, self.error(batch.obs, batch.action), phi_next)
 
     def learn(self, batch: Transitions) -> dict[str, float]:
-        config, history = self.config, []
-        for rows in self.descent.minibatches(len(batch), config.minibatch, config.epochs):
-            part = batch[rows]
-            losses = self.losses(
-                as_tensor(part.obs, self.device),
-                self.actions(as_tensor(part.action, self.device)),
-                as_tensor(part.next_obs, self.device),
-            )
-            self.descent.step(self.objective(losses))
-            history.append(torch.stack(losses).detach())
+        m, epochs, history = min(len(batch), self.config.minibatch), self.config.epochs, []
+        columns = self.entries.newest(batch.obs), batch.action, self.entries.newest(batch.next_obs)
+        # On vectors, autograd takes twice as long as gradients written by hand; the bits are equal.
+        with nullcontext(self.step) if isinstance(self.entries, Pixels) else steps_by_hand(self, m) as step:
+            for rows in self.descent.minibatches(len(batch), m, epochs):
+                obs, action, next_obs = (as_tensor(c[rows], self.device) for c in columns)
+                history.append(step(obs, self.actions(action), next_obs))
         linear, error, info, kl, bound_state, bound_action = torch.stack(history).mean(0).tolist()
         vectors = (
-            self.embed_state(part.obs),
-            self.embed_action(part.action),
-            self.error(part.obs, part.action),
+            self.embed_state(batch.obs[rows]),
+            self.embed_action(batch.action[rows]),
+            self.error(batch.obs[rows], batch.action[rows]),
         )
         state_norm, action_norm, error_norm = (v.norm(dim=1).mean().item() for v in vectors)
         return {
@@ -205,6 +217,12 @@ class EMI(IntrinsicReward):
             "emi/error_norm": error_norm,
         }
 
+    def step(self, obs: Tensor, action: Tensor, next_obs: Tensor) -> Tensor:
+        """Take one gradient step on a minibatch; return the entries of `Losses`, [6]."""
+        losses = self.losses(obs, action, next_obs)
+        self.descent.step(self.objective(losses))
+        return torch.stack(losses).detach()
+
     def losses(self, obs: Tensor, action: Tensor, next_obs: Tensor) -> Losses:
         """The terms of the loss on one minibatch of m rows.
 
@@ -212,11 +230,14 @@ class EMI(IntrinsicReward):
         sample D; D_s and D_a take φ(s') and ψ(a) from the second half (supplementary section 3).
         """
         config, m = self.config, len(obs)
-        phi, phi_next = self.phi(torch.cat([obs, next_obs])).split(m)
+        floats = self.entries(torch.cat([obs, next_obs]))  # φ and S read the same images
+        phi, phi_next = self.phi[1:](floats).split(m)
         psi = self.psi(action)
         zero = phi.new_zeros(())
 
-        error = self.S(obs, action) if config.error_model else torch.zeros_like(phi)
+        error = torch.zeros_like(phi)
+        if config.error_model:
+            error = self.S.join(self.S.state[1:](floats[:m]), action)
         linear_loss = prediction_error(phi, psi, error, phi_next).mean()
         error_loss = error.square().sum(1).mean()
 
