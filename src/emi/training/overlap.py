@@ -29,18 +29,19 @@ from emi.training.workers import Workers
 WORTH_WORKERS = 100_000  # steps of a run that take longer than to start the processes
 
 
-def start_workers(config: TrainConfig, envs: VectorEnv) -> Workers | None:
-    """Processes that collect the batches, if these make the run faster.
+def start_workers(config: TrainConfig, envs: VectorEnv, cores: int) -> Workers | None:
+    """Processes that collect the batches on so many cores, if these make the run faster.
 
     They cannot make a `gym:` environment, whose name may be registered in this process only.
     Atari games have threads of their own, and a policy that reads images needs PyTorch.
     """
-    count = min(config.threads, config.num_envs)
     own = known_environment(config.env) is not None
     vectors = not is_image(envs.single_observation_space)
-    if count < 2 or config.steps < WORTH_WORKERS or not (own and vectors and sys.executable):
+    if config.threads < 2 or config.steps < WORTH_WORKERS or not (own and vectors):
         return None
-    return Workers(config.env, config.num_envs, count)
+    if not sys.executable:  # a program that embeds Python
+        return None
+    return Workers(config.env, config.num_envs, min(cores, config.num_envs))
 
 
 @dataclass

@@ -99,7 +99,8 @@ class Trainer:
         self._learning = LearningThread(config.threads > 1 and apart)
         halves = 2 if self._learning.enabled else 1
         torch.set_num_threads(max(1, config.threads // halves) if is_image(obs_space) else 1)
-        workers = start_workers(config, self.envs)
+        cores = config.threads - (1 if self._learning.enabled else 0)
+        workers = start_workers(config, self.envs, cores)
         self._overlap = self._learning.enabled or workers is not None
         self.collector = Collector(
             self.envs, self.policy, config.steps_per_iteration, resets, action_rng, workers
