@@ -70,7 +70,7 @@ class Old(NamedTuple):
     log_prob: Tensor  # [m], of the actions
 
 
-class Linearised(NamedTuple):
+class AtOld(NamedTuple):
     """π_old on a slice with its first derivatives."""
 
     part: Slice
@@ -79,7 +79,7 @@ class Linearised(NamedTuple):
 
 
 class Linearisations:
-    """`Linearised` of every slice.
+    """π_old and its first derivatives on every slice.
 
     The activations are kept for as many slices as fit into `kept_bytes`, and computed again each
     time for the others.
@@ -88,16 +88,16 @@ class Linearisations:
     def __init__(self, policy: AnyPolicy, slices: Sequence[Slice], kept_bytes: int) -> None:
         self._policy, self._slices = policy, slices
         self._free = kept_bytes
-        self._kept: dict[int, Linearised] = {}
+        self._kept: dict[int, AtOld] = {}
 
-    def map(self, function: Callable[[Linearised], T]) -> Iterator[T]:
+    def map(self, function: Callable[[AtOld], T]) -> Iterator[T]:
         """The results for every slice; activations that are not kept are freed before the next."""
         for k, part in enumerate(self._slices):
             yield function(self._kept[k] if k in self._kept else self._compute(k, part))
 
-    def _compute(self, k: int, part: Slice) -> Linearised:
+    def _compute(self, k: int, part: Slice) -> AtOld:
         net = self._policy.linearise(states(part))
-        found = Linearised(part, net, self._policy.fisher(net.out))
+        found = AtOld(part, net, self._policy.fisher(net.out))
         if net.bytes <= self._free:
             self._free -= net.bytes
             self._kept[k] = found
@@ -169,7 +169,7 @@ def fisher_vector_product(
     def product(v: Tensor) -> Tensor:
         change: dict[Tensor, Tensor] = dict(zip(weights, unflatten(v, weights), strict=True))
 
-        def on_slice(at: Linearised) -> Tensor:
+        def on_slice(at: AtOld) -> Tensor:
             weighted = at.fisher(at.net.push_forward(change)) / len(at.net.out)
             return at.part.weight * flatten(at.net.pull_back(weighted))
 
@@ -200,7 +200,7 @@ class Surrogate(NamedTuple):
 def surrogate_gradient(policy: AnyPolicy, old: Linearisations) -> Surrogate:
     """Loss and flat gradient at π_old, in one pass over the slices."""
 
-    def on_slice(at: Linearised) -> tuple[float, Tensor, Old]:
+    def on_slice(at: AtOld) -> tuple[float, Tensor, Old]:
         parameters = at.net.out.detach().requires_grad_()
         log_prob = policy.log_prob(at.net.out, at.part.action)
         value = surrogate_loss(policy, parameters, at.part, log_prob)
@@ -268,12 +268,13 @@ def spread_rows(n: int, fraction: float) -> IntArray:
 
     One row from each of ⌈fraction · n⌉ equal intervals. A constant position in the interval would
     choose the same environments again and again if their number and the length of the interval have
-    a common divisor, so that it moves by the golden ratio.
+    a common divisor. The position k² · golden ratio (mod 1) has no period: with a linear sequence,
+    some numbers of environments would leave environments out.
     """
     count = math.ceil(fraction * n)
     k = np.arange(count)
     start, stop = k * n // count, (k + 1) * n // count
-    position = k * GOLDEN_RATIO % 1
+    position = k * k * GOLDEN_RATIO % 1
     return start + (position * (stop - start)).astype(np.int64)
 
 
