@@ -91,9 +91,7 @@ def union(first: Batched, second: Batched) -> Union | None:
     used = np.zeros(len(first.pool), bool)
     used[first.index] = used[second.index] = True
     place = np.cumsum(used) - 1
-    return Union(
-        Rows(first.pool, np.flatnonzero(used)), place[first.index], place[second.index]
-    )
+    return Union(Rows(first.pool, np.flatnonzero(used)), place[first.index], place[second.index])
 
 
 @dataclass(frozen=True)

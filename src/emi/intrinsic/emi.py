@@ -101,6 +101,7 @@ class ErrorModel(nn.Module):
         return self.join(self.state(obs), action)
 
     def join(self, features: Tensor, action: Tensor) -> Tensor:
+        """S from features of s, the output of `state`, and a."""
         return self.joint(torch.cat([features, action], dim=1))
 
 
@@ -174,7 +175,12 @@ class EMI(IntrinsicReward):
         """S(s, a): [n, *observation], [n, *action] to [n, d]; zeros without the error model."""
         if not self.config.error_model:
             return torch.zeros(len(action), self.config.embedding_dim, device=self.device)
-        return in_pieces(lambda s, a: self.S(s, self.actions(a)), self.device, self.entries.newest(obs), action)
+        return in_pieces(
+            lambda s, a: self.S(s, self.actions(a)),
+            self.device,
+            self.entries.newest(obs),
+            action,
+        )
 
     def embed_states(self, batch: Transitions) -> tuple[Tensor, Tensor]:
         """φ(s) and φ(s') [n, d]: most states are both, and are embedded once."""
@@ -194,16 +200,13 @@ class EMI(IntrinsicReward):
         m, epochs, history = min(len(batch), self.config.minibatch), self.config.epochs, []
         columns = self.entries.newest(batch.obs), batch.action, self.entries.newest(batch.next_obs)
         # On vectors, autograd takes twice as long as gradients written by hand; the bits are equal.
-        with nullcontext(self.step) if isinstance(self.entries, Pixels) else steps_by_hand(self, m) as step:
+        images = isinstance(self.entries, Pixels)
+        with nullcontext(self.step) if images else steps_by_hand(self, m) as step:
             for rows in self.descent.minibatches(len(batch), m, epochs):
                 obs, action, next_obs = (as_tensor(c[rows], self.device) for c in columns)
                 history.append(step(obs, self.actions(action), next_obs))
         linear, error, info, kl, bound_state, bound_action = torch.stack(history).mean(0).tolist()
-        vectors = (
-            self.embed_state(batch.obs[rows]),
-            self.embed_action(batch.action[rows]),
-            self.error(batch.obs[rows], batch.action[rows]),
-        )
+        vectors = self.embed_state(obs), self.embed_action(action), self.error(obs, action)
         state_norm, action_norm, error_norm = (v.norm(dim=1).mean().item() for v in vectors)
         return {
             "emi/loss_linear": linear,
@@ -230,14 +233,15 @@ class EMI(IntrinsicReward):
         sample D; D_s and D_a take φ(s') and ψ(a) from the second half (supplementary section 3).
         """
         config, m = self.config, len(obs)
-        floats = self.entries(torch.cat([obs, next_obs]))  # φ and S read the same images
-        phi, phi_next = self.phi[1:](floats).split(m)
+        # `entries` is the first layer of φ and of S: images are converted to floats once.
+        states = self.entries(torch.cat([obs, next_obs]))
+        phi, phi_next = self.phi[1:](states).split(m)
         psi = self.psi(action)
         zero = phi.new_zeros(())
 
         error = torch.zeros_like(phi)
         if config.error_model:
-            error = self.S.join(self.S.state[1:](floats[:m]), action)
+            error = self.S.join(self.S.state[1:](states[:m]), action)
         linear_loss = prediction_error(phi, psi, error, phi_next).mean()
         error_loss = error.square().sum(1).mean()
 

@@ -47,9 +47,7 @@ def activation(module: nn.Module) -> Function:
             a = module.alpha
             return Function(
                 lambda x: aten.elu_(x, a),
-                lambda d, y, out: aten.elu_backward.grad_input(
-                    d, a, 1, 1, True, y, grad_input=out
-                ),
+                lambda d, y, out: aten.elu_backward.grad_input(d, a, 1, 1, True, y, grad_input=out),
             )
         case nn.LeakyReLU():
             slope = module.negative_slope
@@ -247,7 +245,8 @@ class Minibatch:
         with torch.enable_grad():
             leaf = x.detach().requires_grad_()
             kl = gaussian_kl(leaf)
-            d_x.copy_(*torch.autograd.grad(kl, leaf, self.kl_scale))
+            (gradient,) = torch.autograd.grad(kl, leaf, self.kl_scale)
+        d_x.copy_(gradient)
         return kl.detach()
 
     def _backward_information(self, T_S: Statistic, T_A: Statistic) -> tuple[Tensor, Tensor]:
