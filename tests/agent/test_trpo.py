@@ -318,7 +318,7 @@ def test_a_step_is_that_of_autograd(
         for _ in range(2)
     ]
     obs = rng.normal(size=(n, width)).astype(np.float32)
-    action = torch.as_tensor(policies[0].actor(rng)(obs))
+    action = torch.as_tensor(actor(policies[0], rng)(obs))
     advantage = torch.as_tensor(rng.normal(size=n).astype(np.float32))
     rows = Rows(obs, np.arange(n))
     report = trpo_step(policies[0], rows, action, advantage, TRPOConfig())
