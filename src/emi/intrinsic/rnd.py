@@ -52,6 +52,9 @@ class RNDConfig:
 CONVOLUTIONS = (Conv(32, 8, 4), Conv(64, 4, 2), Conv(64, 3, 1))
 CLIP = 5.0  # standard deviations (paper, authors' code)
 MIN_STD = 1e-6  # a constant entry is whitened to 0; its first change gives ± CLIP
+# Networks read this many rows at a time: their outputs fit into the cache and into memory that was
+# used before. Larger ones come from the system, which clears every page at its first use.
+BLOCK_ROWS = 512
 
 
 def whiten(x: Tensor, moments: Moments | RunningMoments) -> Tensor:
@@ -119,8 +122,9 @@ class RND(IntrinsicReward):
             moments = reduce(Moments.merge, parts)
 
         def of(part: Tensor) -> Tensor:
-            x = whiten(self.entries(part), moments)
-            return distillation_error(self.predictor(x), self.target(x))
+            blocks = whiten(self.entries(part), moments).split(BLOCK_ROWS)
+            errors = [distillation_error(self.predictor(x), self.target(x)) for x in blocks]
+            return torch.cat(errors)
 
         return in_pieces(of, self.device, obs)
 
@@ -146,10 +150,11 @@ class RND(IntrinsicReward):
         for (part,) in pieces(batch.next_obs, device=self.device):
             self.observed.update(self.entries(part))
 
-        config, clipped, targets, losses = self.config, 0, [], []
+        config, clipped, losses = self.config, 0, []
+        targets: list[Tensor] = []
         for (part,) in pieces(batch.next_obs, device=self.device):
             x = whiten(self.entries(part), self.observed)
-            targets.append(self.target(x))
+            targets += [self.target(block) for block in x.split(BLOCK_ROWS)]
             clipped += int((x.abs() >= CLIP).sum())
         target = torch.cat(targets)
 
