@@ -22,7 +22,35 @@ class Task(NamedTuple):
 
 
 def ours(name: str, num_envs: int, threads: int) -> Train:
-    """Our vector environment with a linear policy that reads every observation."""
+    """Our environments as the trainer steps them, with a linear policy that reads everything."""
+    if name in IN_PROCESSES and threads > 1:
+        return in_processes(name, num_envs, threads)
+    return in_this_process(name, num_envs, threads)
+
+
+def in_processes(name: str, num_envs: int, threads: int) -> Train:
+    """A part of the environments in each of `threads` worker processes, 500 steps per batch."""
+    from emi.agent.acting import Layer, Network
+    from emi.envs import make_vec
+    from emi.training.workers import Workers
+
+    envs = make_vec(name, num_envs)
+    (inputs,), (outputs,) = envs.single_observation_space.shape, envs.single_action_space.shape
+    weights = np.random.default_rng(0).normal(size=(outputs, inputs)).astype(np.float32)
+    network = Network([Layer("linear"), Layer("tanh")], [weights, np.zeros(outputs, np.float32)])
+    workers = Workers(name, num_envs, threads)
+    noise = np.zeros((500, num_envs, outputs), np.float32)
+
+    def train(steps: int) -> None:
+        for batch in range(steps // (500 * num_envs)):
+            workers.start(network, noise, batch)
+            workers.result()
+
+    return train
+
+
+def in_this_process(name: str, num_envs: int, threads: int) -> Train:
+    """Our vector environment, stepped by this process."""
     import gymnasium
 
     from emi.envs import make_vec
@@ -96,6 +124,7 @@ def pixels(name: str, num_envs: int, threads: int) -> Train:
     return train
 
 
+IN_PROCESSES = ("SparseHalfCheetah", "SwimmerGather")
 TASKS = (
     Task("SparseHalfCheetah", 10, 100_000, physics),
     Task("SparseHalfCheetah", 64, 128_000, physics),

@@ -41,6 +41,7 @@ RUNS = {f"SparseHalfCheetah {m}": ("SparseHalfCheetah", m, {"steps": 15_000}) fo
         {"steps": 10_000, "steps_per_iteration": 5_000, "num_envs": 10},
     ),
     "Freeway emi": ("Freeway", "emi", SMALL),
+    "Freeway emi, two threads": ("Freeway", "emi", SMALL | {"threads": 2}),
     "gym:MountainCarContinuous-v0 emi": ("gym:MountainCarContinuous-v0", "emi", {"steps": 15_000}),
 }
 VERSIONS = ("torch", "numpy", "gymnasium", "mujoco", "ale-py")

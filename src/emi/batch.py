@@ -9,14 +9,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor
 
 from emi.errors import UserError
+
+if TYPE_CHECKING:  # imported by the functions that need it: worker processes need none of them
+    import torch
+    from torch import Tensor
 
 BoolArray = npt.NDArray[np.bool_]
 FloatArray = npt.NDArray[np.float64]
@@ -65,7 +67,7 @@ class Rows:
         return (1, 0)  # main memory
 
 
-Batched = Array | Tensor | Rows
+Batched: TypeAlias = "Array | Tensor | Rows"
 
 
 @dataclass(frozen=True)
@@ -108,6 +110,8 @@ class Transitions:
 
 def as_tensor(array: Batched, device: torch.device | str = "cpu") -> Tensor:
     """The rows as a tensor on `device`; copied only if necessary."""
+    import torch
+
     return torch.as_tensor(array[:] if isinstance(array, Rows) else array, device=device)
 
 
@@ -128,5 +132,7 @@ def in_pieces(
     function: Callable[..., Tensor], device: torch.device | str, *columns: Batched
 ) -> Tensor:
     """`function(*columns)`, computed piece by piece without gradients."""
+    import torch
+
     with torch.no_grad():
         return torch.cat([function(*part) for part in pieces(*columns, device=device)])

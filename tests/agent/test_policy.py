@@ -11,7 +11,7 @@ import torch
 from gymnasium.spaces import Box, Dict, Discrete
 from torch.distributions import Categorical, Independent, Normal, kl_divergence
 
-from emi.agent.policy import CategoricalPolicy, GaussianPolicy, PolicyConfig, make_policy
+from emi.agent.policy import CategoricalPolicy, GaussianPolicy, PolicyConfig, actor, make_policy
 from emi.nets import Activation
 
 VECTOR = Box(-np.inf, np.inf, (5,))
@@ -81,7 +81,7 @@ def test_gaussian_samples_have_the_policys_mean_and_std() -> None:
     config = PolicyConfig(init_std=0.5)
     policy = make_policy(VECTOR, Box(-1, 1, (2,)), config, generator())
     obs = np.repeat(np.ones((1, 5), np.float32), 20_000, axis=0)
-    draws = policy.actor(np.random.default_rng(0))(obs)
+    draws = actor(policy, np.random.default_rng(0))(obs)
     assert draws.shape == (20_000, 2)
     np.testing.assert_allclose(draws.mean(0), policy.mode(obs[:1])[0], atol=0.02)
     np.testing.assert_allclose(draws.std(0), 0.5, atol=0.02)
@@ -91,17 +91,17 @@ def test_categorical_samples_have_the_policys_frequencies() -> None:
     policy = make_policy(VECTOR, Discrete(3, start=5), PolicyConfig(), generator())
     assert isinstance(policy, CategoricalPolicy)
     obs = np.repeat(np.ones((1, 5), np.float32), 20_000, axis=0)
-    draws = policy.actor(np.random.default_rng(0))(obs)
+    draws = actor(policy, np.random.default_rng(0))(obs)
     expected = policy(torch.ones(1, 5)).softmax(1)[0].detach().numpy()
     np.testing.assert_allclose(np.bincount(draws) / 20_000, expected, atol=0.015)
-    np.testing.assert_array_equal(policy.to_env(np.array([0, 2])), [5, 7])
+    np.testing.assert_array_equal(policy.actions.to_env(np.array([0, 2])), [5, 7])
 
 
 def test_actions_are_scaled_and_clipped_for_the_environment() -> None:
     space = Box(np.array([0.0, -2.0, -np.inf]), np.array([10.0, 2.0, np.inf]), dtype=np.float64)
     policy = make_policy(VECTOR, space, PolicyConfig(), generator())
     raw = np.array([[-3.0, 0.5, 40.0], [0.0, 1.5, -40.0]], np.float32)
-    np.testing.assert_array_equal(policy.to_env(raw), [[0, 1, 40], [5, 2, -40]])
+    np.testing.assert_array_equal(policy.actions.to_env(raw), [[0, 1, 40], [5, 2, -40]])
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -113,7 +113,7 @@ def test_no_rounding_leads_out_of_the_action_space(low: float, high: float, dtyp
     space = Box(low, high, (1,), dtype)
     policy = make_policy(VECTOR, space, PolicyConfig(), generator())
     for raw in (-9.0, -1.0, 0.0, 1.0, 9.0):
-        (action,) = policy.to_env(np.array([[raw]], np.float32))
+        (action,) = policy.actions.to_env(np.array([[raw]], np.float32))
         assert action.dtype == dtype
         assert space.contains(action), (raw, action)
 

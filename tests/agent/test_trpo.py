@@ -9,7 +9,14 @@ import pytest
 import torch
 from gymnasium.spaces import Box, Discrete
 
-from emi.agent.policy import MIN_LOG_STD, AnyPolicy, GaussianPolicy, PolicyConfig, make_policy
+from emi.agent.policy import (
+    MIN_LOG_STD,
+    AnyPolicy,
+    GaussianPolicy,
+    PolicyConfig,
+    actor,
+    make_policy,
+)
 from emi.agent.trpo import (
     TRPOConfig,
     conjugate_gradient,
@@ -37,7 +44,7 @@ def tiny(kind: str, seed: int = 0, hidden: tuple[int, ...] = (3,)) -> AnyPolicy:
 def batch(policy: AnyPolicy, n: int = 48, seed: int = 1) -> tuple[Rows, torch.Tensor, torch.Tensor]:
     rng = np.random.default_rng(seed)
     obs = rng.normal(size=(n, 3)).astype(np.float32)
-    action = torch.as_tensor(policy.actor(rng)(obs))
+    action = torch.as_tensor(actor(policy, rng)(obs))
     advantage = torch.as_tensor(rng.normal(size=n).astype(np.float32))
     return Rows(obs, np.arange(n)), action, advantage
 

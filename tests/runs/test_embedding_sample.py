@@ -54,7 +54,7 @@ def test_every_column_row_by_row(monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(method, EMI)
     for k, (t, e) in enumerate(rows):
         s, after = (rollout.pool[i[t, e]][None] for i in (rollout.index, rollout.next_index))
-        action = trainer.policy.to_env(rollout.action[t, e][None])
+        action = trainer.policy.actions.to_env(rollout.action[t, e][None])
         for name, expected in {
             "obs": s,
             "phi": method.embed_state(s),

@@ -154,7 +154,9 @@ def test_the_trained_policy_acts(
     trainer = Trainer(CONFIG)
     fresh = trainer.policy.mode(obs[None])
     trainer.iterate()
-    assert np.array_equal(taken[0], trainer.policy.to_env(trainer.policy.mode(obs[None]))[0])
+    assert np.array_equal(
+        taken[0], trainer.policy.actions.to_env(trainer.policy.mode(obs[None]))[0]
+    )
     assert not np.array_equal(trainer.policy.mode(obs[None]), fresh)
     trainer.close()
 

@@ -19,6 +19,7 @@ from emi.errors import NotFiniteError, UserError
 from emi.intrinsic.contract import IntrinsicReward, find_method, score_and_learn
 from emi.intrinsic.table import METHODS
 from emi.settings import PositiveInt
+from emi.training import overlap
 from emi.training.config import TrainConfig
 from emi.training.presets import preset, resolve
 from emi.training.trainer import Trainer
@@ -266,15 +267,23 @@ def test_a_preview_does_not_advance_the_run() -> None:
     np.testing.assert_equal(previewed.iterate().metrics, plain.iterate().metrics)
 
 
-def test_learning_on_a_second_core_changes_no_bit() -> None:
-    config = small()
+@pytest.mark.parametrize("method", ["emi", "trpo"])
+@pytest.mark.parametrize("in_processes", [False, True])
+def test_a_second_core_changes_no_bit(
+    method: str, in_processes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(overlap, "WORTH_WORKERS", 0 if in_processes else math.inf)
+    config = small(method)
     alone, overlapped = (Trainer(dataclasses.replace(config, threads=n)) for n in (1, 2))
+    assert (overlapped.collector.workers is not None) == in_processes
     for _ in range(3):
         np.testing.assert_equal(overlapped.iterate().metrics, alone.iterate().metrics)
-    # A batch was collected ahead; the checkpoint must not depend on it.
-    assert overlapped.collector._ahead is not None
+    # A batch was collected ahead; the checkpoint must not depend on it, nor on a preview.
+    assert (overlapped.collector._ahead is not None) == (in_processes or method == "emi")
+    overlapped.collector.preview(0)
     restored = Trainer(config)
     restored.load_state_dict(overlapped.state_dict())
+    overlapped.load_state_dict(overlapped.state_dict())
     expected = alone.iterate().metrics
     np.testing.assert_equal(restored.iterate().metrics, expected)
     np.testing.assert_equal(overlapped.iterate().metrics, expected)

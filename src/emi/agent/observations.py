@@ -13,7 +13,10 @@ class Keeper(Protocol):
     """Stores observations row by row; `pool` returns them."""
 
     def put(self, rows: IntArray, obs: Array, before: IntArray | None) -> None:
-        """Store [m, *observation] as `rows` [m], the successors of the rows `before` [m]."""
+        """Store [m, *observation] as `rows` [m], the successors of the rows `before` [m].
+
+        `rows` are in ascending order.
+        """
 
     def pool(self) -> Array | Stacks:
         """All observations, [rows, *observation]."""
@@ -35,7 +38,7 @@ class ArrayKeeper:
         self._size = 0
 
     def put(self, rows: IntArray, obs: Array, before: IntArray | None) -> None:
-        self._size = max(self._size, int(rows.max()) + 1)
+        self._size = max(self._size, int(rows[-1]) + 1)
         self._rows = _resized(self._rows, self._size)
         self._rows[rows] = obs
 
@@ -57,7 +60,7 @@ class StackKeeper:
         self._size = self._count = 0
 
     def put(self, rows: IntArray, obs: Array, before: IntArray | None) -> None:
-        self._size = max(self._size, int(rows.max()) + 1)
+        self._size = max(self._size, int(rows[-1]) + 1)
         self._index = _resized(self._index, self._size)
         continues = np.zeros(len(rows), bool)
         if before is not None:

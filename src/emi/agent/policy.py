@@ -17,12 +17,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from emi.agent.acting import BoxActions, DiscreteActions
 from emi.agent.numpy_policy import in_numpy
 from emi.agent.push_forward import push_forward
 from emi.batch import Array
 from emi.nets import Activation, linear, trunk
 from emi.settings import PositiveFloat, PositiveInt
-from emi.spaces import UnitRange, require_actions
+from emi.spaces import require_actions
 
 MIN_LOG_STD = math.log(1e-6)  # lower bound in the authors' Gaussian policy
 
@@ -42,9 +43,8 @@ class PolicyConfig:
 class GaussianPolicy(nn.Module):
     """Independent normals with a state-dependent mean and a state-independent standard deviation.
 
-    Actions are sampled in units in which the action space is [−1, 1], and may lie outside. The
-    environment receives them rescaled and clipped; the likelihood is that of the unclipped sample.
-    Parameters are mean ⊕ log σ, [n, 2A].
+    Actions are sampled in units in which the action space is [−1, 1], see `BoxActions`. The
+    likelihood is that of the unclipped sample. Parameters are mean ⊕ log σ, [n, 2A].
     """
 
     def __init__(
@@ -55,13 +55,10 @@ class GaussianPolicy(nn.Module):
         generator: torch.Generator,
     ) -> None:
         super().__init__()
-        self.action_shape = action_space.shape
-        self.size = math.prod(action_space.shape)
+        self.actions = BoxActions(action_space)
         self.trunk, width = trunk(observation_space, config.hidden, config.activation, generator)
-        self.head = linear(width, self.size, generator)
-        self.log_std = nn.Parameter(torch.full((self.size,), math.log(config.init_std)))
-        self._unit = UnitRange.of(action_space)
-        self._low, self._high = action_space.low, action_space.high
+        self.head = linear(width, self.actions.size, generator)
+        self.log_std = nn.Parameter(torch.full((self.actions.size,), math.log(config.init_std)))
 
     def forward(self, obs: Tensor) -> Tensor:
         return self._with_std(self.head(self.trunk(obs)))
@@ -75,27 +72,19 @@ class GaussianPolicy(nn.Module):
         std_tangent = change[self.log_std] * (self.log_std >= MIN_LOG_STD)
         return self._with_std(mean), torch.cat([tangent, std_tangent.expand_as(tangent)], dim=1)
 
-    def actor(self, rng: np.random.Generator) -> Callable[[Array], Array]:
-        """obs [n, ...] to sampled actions [n, *action]; valid until the weights change."""
-        mean_of = in_numpy(self.trunk, self.head)
+    def outputs(self) -> Callable[[Array], Array]:
+        """obs [n, ...] to means [n, A], in NumPy; valid until the weights change."""
+        return in_numpy(self.trunk, self.head)
+
+    def noise(self, rng: np.random.Generator, *rows: int) -> Array:
+        """What is added to the means to sample actions, [*rows, A]."""
         std = np.exp(np.maximum(self.log_std.detach().cpu().numpy(), MIN_LOG_STD))
-
-        def act(obs: Array) -> Array:
-            mean = mean_of(obs)
-            action = mean + std * rng.standard_normal(mean.shape, dtype=np.float32)
-            return action.reshape(-1, *self.action_shape)
-
-        return act
+        return std * rng.standard_normal((*rows, self.actions.size), dtype=np.float32)
 
     def mode(self, obs: Array) -> Array:
         """The most likely action, [n, *action]."""
-        return in_numpy(self.trunk, self.head)(obs).reshape(-1, *self.action_shape)
-
-    def to_env(self, action: Array) -> Array:
-        """From units of [−1, 1] to those of the environment, clipped to its bounds."""
-        rescaled = self._unit.centre + self._unit.half * action
-        # Clip after rescaling, whose rounding can leave the space; np.clip takes twice as long.
-        return np.minimum(np.maximum(rescaled, self._low), self._high)
+        mean = self.outputs()(obs)
+        return mean.reshape(-1, *self.actions.shape)
 
     def log_prob(self, parameters: Tensor, action: Tensor) -> Tensor:
         """[n, 2A], [n, *action] to [n]."""
@@ -134,9 +123,9 @@ class CategoricalPolicy(nn.Module):
         generator: torch.Generator,
     ) -> None:
         super().__init__()
-        self.start = int(action_space.start)
+        self.actions = DiscreteActions(action_space)
         self.trunk, width = trunk(observation_space, config.hidden, config.activation, generator)
-        self.head = linear(width, int(action_space.n), generator)
+        self.head = linear(width, self.actions.size, generator)
 
     def forward(self, obs: Tensor) -> Tensor:
         return self.head(self.trunk(obs))
@@ -145,24 +134,20 @@ class CategoricalPolicy(nn.Module):
         """`forward`, and J v for a `change` v of the weights; [n, A] each."""
         return push_forward([*self.trunk, self.head], obs, change)
 
-    def actor(self, rng: np.random.Generator) -> Callable[[Array], Array]:
-        """obs [n, ...] to sampled actions [n]; valid until the weights change."""
-        logits_of = in_numpy(self.trunk, self.head)
+    def outputs(self) -> Callable[[Array], Array]:
+        """obs [n, ...] to logits [n, A], in NumPy; valid until the weights change."""
+        return in_numpy(self.trunk, self.head)
 
-        def act(obs: Array) -> Array:
-            logits = logits_of(obs)
-            # Gumbel-max: the argmax of logits plus Gumbel noise is a draw from their softmax.
-            return np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
+    def noise(self, rng: np.random.Generator, *rows: int) -> Array:
+        """What is added to the logits before the argmax to sample actions, [*rows, A].
 
-        return act
+        Gumbel-max: the argmax of logits plus Gumbel noise is a draw from their softmax.
+        """
+        return rng.gumbel(size=(*rows, self.actions.size))
 
     def mode(self, obs: Array) -> Array:
         """The most likely action, [n]."""
-        return np.argmax(in_numpy(self.trunk, self.head)(obs), axis=1)
-
-    def to_env(self, action: Array) -> Array:
-        """From 0, 1, … to the values of the action space."""
-        return action + self.start
+        return np.argmax(self.outputs()(obs), axis=1)
 
     def log_prob(self, parameters: Tensor, action: Tensor) -> Tensor:
         """[n, A], [n] to [n]."""
@@ -185,6 +170,12 @@ class CategoricalPolicy(nn.Module):
 
 
 AnyPolicy = GaussianPolicy | CategoricalPolicy
+
+
+def actor(policy: AnyPolicy, rng: np.random.Generator) -> Callable[[Array], Array]:
+    """obs [n, ...] to sampled actions [n, *action]; valid until the weights change."""
+    outputs = policy.outputs()
+    return lambda obs: policy.actions.chosen(outputs(obs), policy.noise(rng, len(obs)))
 
 
 def make_policy(

@@ -1,17 +1,16 @@
-"""Step a vector environment with a policy and store the transitions and episode ends."""
+"""A batch of steps: what happened, on the [time, env] grid, and the transitions in it."""
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector import VectorEnv
 
 from emi.agent.observations import make_keeper
+from emi.agent.play import Trace, first_rows, play
 from emi.agent.policy import AnyPolicy
 from emi.batch import Array, BoolArray, FloatArray, IntArray, Rows, Stacks, Transitions
-from emi.errors import check_finite
-from emi.spaces import autoreset_mode
 
 
 @dataclass(frozen=True)
@@ -91,71 +90,18 @@ def collect(
 
     Every environment takes the same number of steps; the last episode may be unfinished.
     """
-    mode = autoreset_mode(envs)
-    num_envs = envs.num_envs
-    length = math.ceil(steps / num_envs)
-
-    row_of = np.arange((length + 1) * num_envs).reshape(length + 1, num_envs)
-    keeper = make_keeper(envs.single_observation_space, row_of.size)
-    next_index = row_of[1:].copy()
-    spare = row_of.size  # the next row for a last observation of an episode
-    actions: list[Array] = []
-    reward = np.zeros((length, num_envs))
-    terminated = np.zeros((length, num_envs), bool)
-    truncated = np.zeros((length, num_envs), bool)
-    clock = np.zeros((length, num_envs), np.int64)
-    valid = np.ones((length, num_envs), bool)
-    episode_return = np.zeros(num_envs)
-    episode_returns: list[float] = []
-    age = np.zeros(num_envs, np.int64)
-
-    act = policy.actor(rng)
+    noise = draw_noise(policy, steps, envs.num_envs, rng)
+    keeper = make_keeper(envs.single_observation_space, (len(noise) + 1) * envs.num_envs)
     obs, _ = envs.reset(seed=seed)
-    for t in range(length):
-        check_finite("observation", obs)  # before the policy computes an action from it
-        keeper.put(row_of[t], obs, row_of[t - 1] if t > 0 else None)
-        clock[t] = age
-        action = act(obs)
-        obs, reward[t], terminated[t], truncated[t], info = envs.step(policy.to_env(action))
-        actions.append(action)
-        if mode is AutoresetMode.NEXT_STEP and t > 0:
-            # An environment whose episode ended in the previous step only resets in this step, so
-            # this step is not a transition.
-            valid[t] = ~(valid[t - 1] & (terminated[t - 1] | truncated[t - 1]))
-            reward[t, ~valid[t]] = 0.0
-            terminated[t, ~valid[t]] = truncated[t, ~valid[t]] = False
-        episode_return += reward[t]
-        age += valid[t]
-        ended = terminated[t] | truncated[t]
-        if not ended.any():
-            continue
-        which = np.flatnonzero(ended)
-        episode_returns.extend(episode_return[which])
-        episode_return[which] = 0.0
-        age[which] = 0
-        if mode is AutoresetMode.NEXT_STEP:
-            continue
-        same_step = mode is AutoresetMode.SAME_STEP
-        last = (
-            np.stack([np.asarray(info["final_obs"][i]) for i in which]) if same_step else obs[which]
-        )
-        check_finite("observation", last)
-        next_index[t, which] = spare + np.arange(len(which))
-        spare += len(which)
-        keeper.put(next_index[t, which], last, row_of[t, which])
-        if mode is AutoresetMode.DISABLED:
-            obs, _ = envs.reset(options={"reset_mask": ended})
-    check_finite("observation", obs)
-    keeper.put(row_of[length], obs, row_of[length - 1])
-    return Rollout(
-        pool=keeper.pool(),
-        index=row_of[:-1],
-        next_index=next_index,
-        action=np.stack(actions),
-        reward=reward,
-        terminated=terminated,
-        truncated=truncated,
-        clock=clock,
-        valid=valid,
-        episode_returns=np.array(episode_returns),
-    )
+    played = play(envs, policy.outputs(), policy.actions, noise, obs, keeper)
+    return rollout_of(keeper.pool(), played)
+
+
+def draw_noise(policy: AnyPolicy, steps: int, num_envs: int, rng: np.random.Generator) -> Array:
+    """The noise [time, env, A] of the actions of at least `steps` steps."""
+    return policy.noise(rng, math.ceil(steps / num_envs), num_envs)
+
+
+def rollout_of(pool: Array | Stacks, played: Trace) -> Rollout:
+    """The rollout of played steps, whose observations are the rows of `pool`."""
+    return Rollout(pool=pool, index=first_rows(*played.reward.shape)[:-1], **played._asdict())

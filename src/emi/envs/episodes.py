@@ -105,11 +105,13 @@ class EpisodicVectorEnv(VectorEnv[AnyArray, AnyArray, Any], ABC):
         """Start new episodes, in all environments or where `options["reset_mask"]` is true.
 
         A seed gives every environment a random stream of its own, which does not depend on
-        `num_envs`. Without a seed the streams continue.
+        `num_envs`. Without a seed the streams continue. With `options["first"] = k`, environment i
+        gets the stream of environment k + i: these are then a part of a larger vector.
         """
         super().reset(seed=seed)
         if seed is not None or not self._streams:
-            children = np.random.SeedSequence(seed).spawn(self.num_envs)
+            first = (options or {}).get("first", 0)
+            children = np.random.SeedSequence(seed).spawn(first + self.num_envs)[first:]
             self._streams = [np.random.default_rng(child) for child in children]
         mask = (options or {}).get("reset_mask", self._everywhere)
         if np.shape(mask) != (self.num_envs,):

@@ -66,7 +66,7 @@ def sample(seed: int, samples: int) -> tuple[Transitions, FloatArray]:
     spaces = envs.single_observation_space, envs.single_action_space
     policy = make_policy(*spaces, PolicyConfig(), torch.Generator().manual_seed(seed))
     rollout = collect(envs, policy, samples, np.random.default_rng(seed), seed)
-    return rollout.transitions(policy.to_env), rollout.flat(np.stack(envs.before))
+    return rollout.transitions(policy.actions.to_env), rollout.flat(np.stack(envs.before))
 
 
 def affine_r2(x: Array, y: Array) -> float:

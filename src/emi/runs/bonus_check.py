@@ -47,7 +47,7 @@ def diagnose_next_batch(trainer: Trainer, passes: int = 3) -> Diagnosis:
 
     return diagnose(
         method,
-        rollout.transitions(trainer.policy.to_env)[rows],
+        rollout.transitions(trainer.policy.actions.to_env)[rows],
         reward=trainer.clipped_reward(rollout)[chosen],
         eta=trainer.config.eta,
         advantages=advantages,

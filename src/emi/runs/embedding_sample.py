@@ -37,7 +37,7 @@ def embedding_sample(trainer: Trainer) -> dict[str, Tensor]:
     obs, next_obs = (
         Rows(rollout.pool, index[chosen]) for index in (rollout.index, rollout.next_index)
     )
-    action = trainer.policy.to_env(rollout.action[chosen])
+    action = trainer.policy.actions.to_env(rollout.action[chosen])
     env = np.broadcast_to(np.arange(chosen.shape[1]), chosen.shape)
     if is_image(space):
         newest = Pixels(space.shape, newest_frame=True).frames  # type: ignore[arg-type]

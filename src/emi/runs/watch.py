@@ -13,6 +13,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from emi.agent.policy import actor
 from emi.durable_file import write_durably
 from emi.envs import make_single
 from emi.errors import FAILED, UserError
@@ -48,7 +49,7 @@ def watch(
         raise UserError(f"a video is .mp4 or .gif, not {out.name!r}: choose another --out")
     with restored(run, num_envs=1, trusted=trusted) as trainer:
         policy, name = trainer.policy, trainer.config.env
-    act = policy.mode if deterministic else policy.actor(np.random.default_rng(seed))
+    act = policy.mode if deterministic else actor(policy, np.random.default_rng(seed))
     with _rendering(name):
         env = make_single(name, render_mode="rgb_array")
     with contextlib.closing(env):
@@ -57,7 +58,7 @@ def watch(
             add(_frame(env, name))
             total, steps, ended = 0.0, 0, False
             while not ended and steps < MAX_STEPS:
-                action = policy.to_env(act(np.asarray(obs)[None]))[0]
+                action = policy.actions.to_env(act(np.asarray(obs)[None]))[0]
                 obs, reward, terminated, truncated, _ = env.step(action)
                 total, steps, ended = total + float(reward), steps + 1, terminated or truncated
                 add(_frame(env, name))

@@ -30,7 +30,7 @@ from emi.spaces import is_image
 from emi.stored_state import check_module, expect_int, expect_keys, expect_numpy_generator
 from emi.training.config import TrainConfig, change
 from emi.training.memory import require_memory
-from emi.training.overlap import Collector, LearningThread
+from emi.training.overlap import Collector, LearningThread, start_workers
 from emi.training.presets import resolve
 
 FEW = 100  # environments that fit into any memory: the spaces of more are read from one first
@@ -92,13 +92,18 @@ class Trainer:
             self.intrinsic.to(config.device)
         self.last_batch: tuple[Rollout, Array] | None = None  # rollout, bonuses [n]
 
-        # Networks for vectors are too small to be split: a second thread in each operation gains
-        # nothing, and stalls on a busy machine. The method is trained on a second core instead.
-        overlap = config.threads > 1 and not is_image(obs_space)
-        torch.set_num_threads(1 if overlap else config.threads)
-        self._learning = LearningThread(overlap and self.intrinsic is not None)
+        # The method is trained on one half of the cores while the policy and the value function
+        # are trained on the other: that is faster than to split every operation among all cores.
+        # Operations on vectors are too small to be split at all.
+        apart = self.intrinsic is not None and not self.intrinsic.learns_first
+        self._learning = LearningThread(config.threads > 1 and apart)
+        halves = 2 if self._learning.enabled else 1
+        torch.set_num_threads(max(1, config.threads // halves) if is_image(obs_space) else 1)
+        cores = config.threads - (1 if self._learning.enabled else 0)
+        workers = start_workers(config, self.envs, cores)
+        self._overlap = self._learning.enabled or workers is not None
         self.collector = Collector(
-            self.envs, self.policy, config.steps_per_iteration, resets, action_rng
+            self.envs, self.policy, config.steps_per_iteration, resets, action_rng, workers
         )
 
     def iterate(self) -> Report:
@@ -128,7 +133,6 @@ class Trainer:
         # Update π_θ with TRPO. The baseline is the value function of the previous iteration.
         advantage, value, target, cut = self.estimate(rollout, reward)
         obs, clock = rollout.observations(), rollout.flat(rollout.clock)
-        value_scalars = self.value.fit(obs, clock, target, self._value_rng, cut=cut)
         step = trpo_step(
             self.policy,
             obs,
@@ -137,7 +141,13 @@ class Trainer:
             config.trpo,
         )
 
-        if self._learning.enabled and self.iteration + 1 < self.total_iterations:
+        # What follows does not change the policy: the next batch can be collected meanwhile, by
+        # other processes at once, or by this one before it waits for the method.
+        ahead = self._overlap and self.iteration + 1 < self.total_iterations
+        if ahead:
+            self.collector.begin_ahead(self.iteration + 1)
+        value_scalars = self.value.fit(obs, clock, target, self._value_rng, cut=cut)
+        if ahead:
             self.collector.collect_ahead(self.iteration + 1)
         scalars = wait() | value_scalars
         self._check_parameters()
@@ -175,7 +185,7 @@ class Trainer:
         """Bonuses [n], zeros without a method, and a function that waits for the training."""
         if self.intrinsic is None:
             return np.zeros(rollout.steps), dict
-        bonus, finish = self.intrinsic.score(rollout.transitions(self.policy.to_env))
+        bonus, finish = self.intrinsic.score(rollout.transitions(self.policy.actions.to_env))
         flat = bonus.detach().cpu().numpy().astype(np.float64)
         check_finite("bonus", flat)
         return flat, self._learning.start(finish)
@@ -256,7 +266,7 @@ class Trainer:
 
     def close(self) -> None:
         self._learning.close()
-        self.envs.close()
+        self.collector.close()
 
 
 def train(

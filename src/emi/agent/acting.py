@@ -1,0 +1,117 @@
+"""Acting in NumPy: a small network, and how its output becomes an action.
+
+For ten environments, PyTorch's dispatcher costs more than the arithmetic of a small network.
+Nothing here imports PyTorch, so that the worker processes of `emi.training.workers` start fast.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import gymnasium
+import numpy as np
+
+from emi.batch import Array
+from emi.spaces import UnitRange
+
+
+class Layer(NamedTuple):
+    """One layer: "linear" with the next weight and bias, or an activation with its parameter."""
+
+    kind: str
+    parameter: float = 0.0  # α of "elu", the negative slope of "leaky_relu"
+
+
+class Network(NamedTuple):
+    """A fully connected network: its layers, and the weights of the linear ones."""
+
+    layers: Sequence[Layer]
+    weights: Sequence[Array]  # [out, in] and [out] of every linear layer, in order
+
+    def function(self) -> Callable[[Array], Array]:
+        """obs [n, ...] to outputs [n, outputs]."""
+        weights = iter(self.weights)
+        layers = [_layer(layer, weights) for layer in self.layers]
+
+        def outputs(obs: Array) -> Array:
+            x = obs.reshape(len(obs), -1).astype(np.float32, copy=False)
+            for layer in layers:
+                x = layer(x)
+            return x
+
+        return outputs
+
+
+def _layer(layer: Layer, weights: Iterator[Array]) -> Callable[[Array], Array]:
+    """A function of one layer. Activations follow a linear layer, and overwrite its output."""
+    parameter = layer.parameter
+    match layer.kind:
+        case "linear":
+            transposed, bias = next(weights).T, next(weights)
+
+            def affine(x: Array) -> Array:
+                y = x @ transposed
+                y += bias
+                return y
+
+            return affine
+        case "tanh":
+            return lambda x: np.tanh(x, out=x)
+        case "relu":
+            return lambda x: np.maximum(0, x, out=x)
+        case "elu":
+            return lambda x: np.where(x > 0, x, parameter * np.expm1(np.minimum(x, 0)))
+        case "leaky_relu":
+            return lambda x: np.where(x > 0, x, parameter * x)
+    raise ValueError(f"unknown layer {layer.kind!r}")
+
+
+class BoxActions:
+    """Actions of a `Box`, in units in which it is [−1, 1]; they may lie outside.
+
+    The environment receives them rescaled and clipped.
+    """
+
+    def __init__(self, space: gymnasium.spaces.Box) -> None:
+        self.shape = space.shape
+        self.size = math.prod(space.shape)
+        self._unit = UnitRange.of(space)
+        self._low, self._high = space.low, space.high
+        self._is_unit = bool((self._unit.centre == 0).all() and (self._unit.half == 1).all())
+
+    def chosen(self, mean: Array, noise: Array) -> Array:
+        """Mean [n, A] plus noise [n, A], as [n, *action]."""
+        return (mean + noise).reshape(-1, *self.shape)
+
+    def to_env(self, action: Array) -> Array:
+        """From units of [−1, 1] to those of the environment, clipped to its bounds."""
+        rescaled = action if self._is_unit else self._unit.centre + self._unit.half * action
+        # Clip after rescaling, whose rounding can leave the space; np.clip takes twice as long.
+        return np.minimum(np.maximum(rescaled, self._low), self._high)
+
+
+class DiscreteActions:
+    """Actions 0, 1, … of a `Discrete` space, which may start at another number."""
+
+    def __init__(self, space: gymnasium.spaces.Discrete) -> None:
+        self.size = int(space.n)
+        self._start = int(space.start)
+
+    def chosen(self, logits: Array, noise: Array) -> Array:
+        """[n, A], [n, A] to [n]: with Gumbel noise, a draw from the softmax of the logits."""
+        return np.argmax(logits + noise, axis=1)
+
+    def to_env(self, action: Array) -> Array:
+        """From 0, 1, … to the values of the action space."""
+        return action + self._start
+
+
+AnyActions = BoxActions | DiscreteActions
+
+
+def actions_of(space: gymnasium.spaces.Box | gymnasium.spaces.Discrete) -> AnyActions:
+    if isinstance(space, gymnasium.spaces.Discrete):
+        return DiscreteActions(space)
+    return BoxActions(space)
