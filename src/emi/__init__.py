@@ -14,7 +14,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import emi.envs  # noqa: F401 - registers our environments with Gymnasium
+if not start.is_program():  # the command imports it when it needs an environment
+    import emi.envs  # noqa: F401 - registers our environments with Gymnasium
 
 __version__ = "0.1.0"
 

@@ -13,6 +13,7 @@ from gymnasium.spaces import Box, Dict, Discrete, Space
 
 from emi.batch import Rows, Transitions
 from emi.intrinsic.contract import score_and_learn
+from emi.intrinsic.gradients.elu_convolutions import Workspace
 from emi.intrinsic.icm import ICM, ICMConfig, Losses, forward_error, squared_error, surprisal
 
 VECTOR = Box(-np.inf, np.inf, (4,))
@@ -342,3 +343,22 @@ def test_unsupported_spaces_raise_a_user_error() -> None:
         ICM(Dict({"a": VECTOR}), DISCRETE)
     with pytest.raises(ValueError, match="actions must be a Box or Discrete"):
         ICM(VECTOR, Dict({"a": DISCRETE}))
+
+
+@pytest.mark.parametrize("n", [64, 40])
+def test_convolutions_by_hand_are_those_of_autograd_bit_for_bit(n: int) -> None:
+    icm = ICM(Box(0, 255, (4, 52, 52), np.uint8), Discrete(5))
+    rng = np.random.default_rng(0)
+    obs, next_obs = (
+        torch.from_numpy(rng.integers(0, 256, (n, 4, 52, 52), dtype=np.uint8)) for _ in range(2)
+    )
+    action = icm.actions(torch.from_numpy(rng.integers(0, 5, n)))
+    space, found = Workspace(), []
+    for given in (None, space, space):  # the second time, the memory holds other numbers
+        icm.zero_grad()
+        losses = icm.losses(obs, action, next_obs, given)
+        icm.objective(losses).backward()  # type: ignore[no-untyped-call]
+        found.append([*losses, *(p.grad for p in icm.parameters())])
+    for expected, first, second in zip(*found, strict=True):
+        assert torch.equal(first, expected)
+        assert torch.equal(second, expected)

@@ -15,6 +15,7 @@ from gymnasium.spaces import Box, Dict, Discrete
 from emi.batch import Rows, Transitions
 from emi.intrinsic.bonus_scale import discounted_sums
 from emi.intrinsic.contract import score_and_learn
+from emi.intrinsic.gradients.distillation import dense_layers, write_gradient
 from emi.intrinsic.moments import Moments
 from emi.intrinsic.rnd import RND, RNDConfig, distillation_error, whiten
 
@@ -55,6 +56,33 @@ def error_of(rnd: RND, next_obs: Any, seen: np.ndarray) -> np.ndarray:
     """Mean over the features of the squared error, whitened by all that has been `seen`."""
     x = np.clip((next_obs.astype(np.float64) - seen.mean(0)) / seen.std(0), -5, 5)
     return np.mean((forward(rnd.predictor, x) - forward(rnd.target, x)) ** 2, 1)
+
+
+@pytest.mark.parametrize("n", [37, 256])
+def test_the_gradient_by_hand_is_that_of_autograd_bit_for_bit(n: int) -> None:
+    rnd = RND(VECTOR, ACTIONS, SMALL)
+    x, target = torch.randn(n, 4), torch.randn(n, 16)
+    expected = distillation_error(rnd.predictor(x), target).mean()
+    expected.backward()  # type: ignore[no-untyped-call]
+    gradients = [p.grad for p in rnd.predictor.parameters()]
+    layers = dense_layers(list(rnd.predictor))
+    assert layers is not None
+    loss = write_gradient(layers, x, target)
+    assert torch.equal(loss, expected.detach())
+    for p, gradient in zip(rnd.predictor.parameters(), gradients, strict=True):
+        assert p.grad is not gradient
+        assert torch.equal(p.grad, gradient)
+
+
+def test_convolutions_are_left_to_autograd() -> None:
+    assert dense_layers(list(RND(IMAGE, ACTIONS, SMALL).predictor)) is None
+
+
+def test_a_copy_has_its_own_layers() -> None:
+    rnd, data = RND(VECTOR, ACTIONS, SMALL), vectors(40)
+    before = [p.clone() for p in rnd.parameters()]
+    copy.deepcopy(rnd).learn(data)
+    assert all(torch.equal(a, b) for a, b in zip(rnd.parameters(), before, strict=True))
 
 
 def test_whitening_by_hand() -> None:
@@ -272,18 +300,21 @@ def test_a_pass_is_the_whole_batch_in_four_parts(
     n: int, sizes: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parts: list[torch.Tensor] = []
+    step = RND._step
 
-    def recorded(array: Any, device: Any) -> torch.Tensor:
-        parts.append(torch.as_tensor(array))
-        return parts[-1]
+    def recorded(self: RND, x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        parts.append(x)
+        torch.testing.assert_close(target, self.target(x))
+        return step(self, x, target)
 
-    monkeypatch.setattr("emi.intrinsic.rnd.as_tensor", recorded)
+    monkeypatch.setattr(RND, "_step", recorded)
     rnd, data = RND(VECTOR, ACTIONS, SMALL), vectors(n)
     rnd.learn(data)
+    whitened = whiten(torch.as_tensor(data.next_obs), rnd.observed)
     assert [len(part) for part in parts] == sizes * 4
     passes = [torch.cat(parts[i : i + len(sizes)]) for i in range(0, len(parts), len(sizes))]
     for rows in passes:
-        assert sorted(rows[:, 0].tolist()) == sorted(np.asarray(data.next_obs)[:, 0].tolist())
+        assert sorted(rows[:, 0].tolist()) == sorted(whitened[:, 0].tolist())
     assert not torch.equal(passes[0], passes[1])  # in a new order
     steps = {int(s["step"]) for s in rnd.descent.optimizer.state_dict()["state"].values()}
     assert steps == {4 * len(sizes)}

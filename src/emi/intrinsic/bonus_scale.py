@@ -1,6 +1,6 @@
 """Division of a bonus by the running standard deviation of its discounted sums, as in RND."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import accumulate
 from typing import Any
 
@@ -58,15 +58,26 @@ class BonusScale:
 
     def divide(self, bonus: Tensor, env_index: IntArray | None) -> Tensor:
         """Divide [n] bonuses by the scale, which includes them; nothing is stored."""
-        sums, _ = self._discounted(bonus, env_index)
-        scale = self.sums.with_rows(sums).variance.sqrt()
-        # The scale is 0 only if every bonus so far is 0, this one included.
-        return bonus / scale.clamp(min=torch.finfo(bonus.dtype).tiny)
+        return self.divided(bonus, env_index)[0]
 
     def update(self, bonus: Tensor, env_index: IntArray | None) -> None:
         """Update the scale by [n] bonuses, before their division."""
-        sums, self.last = self._discounted(bonus, env_index)
-        self.sums.update(sums)
+        self.divided(bonus, env_index)[1]()
+
+    def divided(
+        self, bonus: Tensor, env_index: IntArray | None
+    ) -> tuple[Tensor, Callable[[], None]]:
+        """What `divide` returns, and a function that does what `update` does."""
+        sums, last = self._discounted(bonus, env_index)
+        moments = self.sums.with_rows(sums)
+
+        def store() -> None:
+            self.last = last
+            self.sums.store(moments)
+
+        # The scale is 0 only if every bonus so far is 0, this one included.
+        scale = moments.variance.sqrt().clamp(min=torch.finfo(bonus.dtype).tiny)
+        return bonus / scale, store
 
     def stored(self) -> dict[str, Tensor]:
         """What a method stores besides `sums`."""

@@ -29,9 +29,11 @@ class Descent(nn.Module):
 
     def step(self, loss: Tensor) -> None:
         """Compute the gradients of `loss` and step."""
-        self.optimizer.zero_grad()
+        for group in self.optimizer.param_groups:
+            for parameter in group["params"]:
+                parameter.grad = None
         loss.backward()
-        self.optimizer.step()
+        self.update()
 
     def update(self) -> None:
         """Step by the gradients that are in `.grad`."""

@@ -21,6 +21,7 @@ from emi.batch import Batched, Transitions, as_tensor, in_pieces
 from emi.intrinsic.actions import ActionVectors
 from emi.intrinsic.contract import IntrinsicReward
 from emi.intrinsic.descent import Descent
+from emi.intrinsic.gradients.elu_convolutions import Workspace, convolve
 from emi.nets import Conv, Pixels, convolutions, mlp, newest_entries, trunk
 from emi.settings import FractionOrZero, PositiveFloat, PositiveInt
 
@@ -104,6 +105,7 @@ class ICM(IntrinsicReward):
         self.g = mlp([2 * width, UNITS, self.actions.size], "relu", rng)
         self.f = mlp([width + self.actions.size, UNITS, width], "relu", rng)
         self.descent = Descent(self.parameters(), config.learning_rate, rng)
+        self._convolutions = [part for part in self.phi if isinstance(part, nn.Conv2d)]
 
     def embed_state(self, obs: Batched) -> Tensor:
         """φ(s): [n, *observation] to [n, d]."""
@@ -117,13 +119,14 @@ class ICM(IntrinsicReward):
         return in_pieces(surprise, self.device, batch.obs, batch.action, batch.next_obs)
 
     def learn(self, batch: Transitions) -> dict[str, float]:
-        config, history = self.config, []
+        config, history, space = self.config, [], Workspace()
         for rows in self.descent.minibatches(len(batch), config.minibatch, config.epochs):
             part = batch[rows]
             losses = self.losses(
                 as_tensor(part.obs, self.device),
                 self.actions(as_tensor(part.action, self.device)),
                 as_tensor(part.next_obs, self.device),
+                space,
             )
             self.descent.step(self.objective(losses))
             history.append(torch.stack(losses).detach())
@@ -135,9 +138,21 @@ class ICM(IntrinsicReward):
         }
         return scalars | ({"icm/inverse_accuracy": accuracy} if self.actions.discrete else {})
 
-    def losses(self, obs: Tensor, action: Tensor, next_obs: Tensor) -> Losses:
-        """The terms of the loss on one minibatch; `action` is the output of `ActionVectors`."""
-        phi, phi_next = self.phi(torch.cat([obs, next_obs])).split(len(obs))
+    def losses(
+        self, obs: Tensor, action: Tensor, next_obs: Tensor, space: Workspace | None = None
+    ) -> Losses:
+        """The terms of the loss on one minibatch; `action` is the output of `ActionVectors`.
+
+        With `space`, convolutions use its memory, and the gradient must be computed before the
+        next call.
+        """
+        both = torch.cat([obs, next_obs])
+        if self._convolutions and space is not None:
+            pixels, flat = self.phi[0], self.phi[-1]
+            both = flat(convolve(self._convolutions, pixels(both), space))
+        else:
+            both = self.phi(both)
+        phi, phi_next = both.split(len(obs))
 
         guess = self.g(torch.cat([phi, phi_next], 1))
         if self.actions.discrete:

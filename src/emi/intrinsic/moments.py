@@ -60,7 +60,10 @@ class RunningMoments(nn.Module):
 
     def update(self, rows: Tensor) -> None:
         """Add [n, *shape] rows to the moments."""
-        moments = self.with_rows(rows)
+        self.store(self.with_rows(rows))
+
+    def store(self, moments: Moments) -> None:
+        """Replace the moments by those that `with_rows` returned."""
         self.count, self.mean, self.variance = moments.count, moments.mean, moments.variance
 
     def _check_stored(self, state: Mapping[str, Any], place: str) -> None:

@@ -15,7 +15,6 @@ from functools import reduce
 from typing import Any
 
 import gymnasium
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -23,6 +22,7 @@ from emi.batch import Batched, Transitions, as_tensor, in_pieces, pieces
 from emi.intrinsic.bonus_scale import BonusScale
 from emi.intrinsic.contract import Finish, IntrinsicReward
 from emi.intrinsic.descent import Descent
+from emi.intrinsic.gradients.distillation import dense_layers, write_gradient
 from emi.intrinsic.moments import Moments, RunningMoments
 from emi.nets import Conv, Flat, Pixels, convolutions, linear, mlp, newest_entries
 from emi.settings import Fraction, PositiveFloat, PositiveInt
@@ -52,6 +52,9 @@ class RNDConfig:
 CONVOLUTIONS = (Conv(32, 8, 4), Conv(64, 4, 2), Conv(64, 3, 1))
 CLIP = 5.0  # standard deviations (paper, authors' code)
 MIN_STD = 1e-6  # a constant entry is whitened to 0; its first change gives ± CLIP
+# Networks read this many rows at a time: their outputs fit into the cache and into memory that was
+# used before. Larger ones come from the system, which clears every page at its first use.
+BLOCK_ROWS = 512
 
 
 def whiten(x: Tensor, moments: Moments | RunningMoments) -> Tensor:
@@ -107,6 +110,7 @@ class RND(IntrinsicReward):
         self.sums = RunningMoments()
         self._scale = BonusScale(self.sums, config.discount)
         self.descent = Descent(self.predictor.parameters(), config.learning_rate, rng)
+        self._dense = dense_layers(list(self.predictor))
 
     def error(self, obs: Batched) -> Tensor:
         """The bonus before the division by its scale; [n, *observation] to [n].
@@ -119,8 +123,9 @@ class RND(IntrinsicReward):
             moments = reduce(Moments.merge, parts)
 
         def of(part: Tensor) -> Tensor:
-            x = whiten(self.entries(part), moments)
-            return distillation_error(self.predictor(x), self.target(x))
+            blocks = whiten(self.entries(part), moments).split(BLOCK_ROWS)
+            errors = [distillation_error(self.predictor(x), self.target(x)) for x in blocks]
+            return torch.cat(errors)
 
         return in_pieces(of, self.device, obs)
 
@@ -129,43 +134,61 @@ class RND(IntrinsicReward):
         return self._scale.divide(self.error(batch.next_obs), batch.env_index)
 
     def learn(self, batch: Transitions) -> dict[str, float]:
-        return self._learn(batch, self.error(batch.next_obs))
+        return self.score(batch)[1]()
 
     def score(self, batch: Transitions) -> tuple[Tensor, Finish]:
         """Compute the error once: scoring and learning both need it."""
-        error = self.error(batch.next_obs)
-        return self._scale.divide(error, batch.env_index), lambda: self._learn(batch, error)
+        bonus, store = self._scale.divided(self.error(batch.next_obs), batch.env_index)
 
-    def _learn(self, batch: Transitions, error: Tensor) -> dict[str, float]:
-        """Train on the batch; `error` [n] is the predictor's error before training.
+        def finish() -> dict[str, float]:
+            store()
+            return self._learn(batch)
+
+        return bonus, finish
+
+    def _learn(self, batch: Transitions) -> dict[str, float]:
+        """Update the moments of observations and train the predictor.
 
         As in the original, the bonus uses the old moments of observations, and the predictor is
         trained with the new ones.
         """
-        self._scale.update(error, batch.env_index)
         for (part,) in pieces(batch.next_obs, device=self.device):
             self.observed.update(self.entries(part))
 
-        config, clipped, targets, losses = self.config, 0, [], []
+        config, clipped, losses = self.config, 0, []
+        targets: list[Tensor] = []
+        kept: list[Tensor] = []  # vectors are whitened once; images would need too much memory
         for (part,) in pieces(batch.next_obs, device=self.device):
             x = whiten(self.entries(part), self.observed)
-            targets.append(self.target(x))
+            targets += [self.target(block) for block in x.split(BLOCK_ROWS)]
             clipped += int((x.abs() >= CLIP).sum())
-        target = torch.cat(targets)
+            kept += [x] if isinstance(self.entries, Flat) else []
+        target, whitened = torch.cat(targets), torch.cat(kept) if kept else None
 
         for _ in range(config.epochs):
-            order = torch.randperm(len(batch), generator=self.descent.generator).numpy()
-            for rows in np.array_split(order, min(config.minibatches, len(order))):
-                obs = as_tensor(batch.next_obs[rows], self.device)
-                x = whiten(self.entries(obs), self.observed)
-                loss = distillation_error(self.predictor(x), target[rows]).mean()
-                self.descent.step(loss)
-                losses.append(loss.detach())
+            order = torch.randperm(len(batch), generator=self.descent.generator).to(self.device)
+            for rows in order.tensor_split(min(config.minibatches, len(order))):
+                if whitened is None:
+                    obs = as_tensor(batch.next_obs[rows.cpu().numpy()], self.device)
+                    x = whiten(self.entries(obs), self.observed)
+                else:
+                    x = whitened.index_select(0, rows)
+                losses.append(self._step(x, target.index_select(0, rows)))
         return {
             "rnd/loss": torch.stack(losses).mean().item(),
             "rnd/bonus_scale": self._scale.value,
             "rnd/clipped": clipped / (len(batch) * self.observed.mean.numel()),
         }
+
+    def _step(self, x: Tensor, target: Tensor) -> Tensor:
+        """One gradient step on whitened entries [m, *entries] and targets [m, k]; the loss."""
+        if self._dense is not None:
+            loss = write_gradient(self._dense, x, target)
+            self.descent.update()
+            return loss
+        loss = distillation_error(self.predictor(x), target).mean()
+        self.descent.step(loss)
+        return loss.detach()
 
     def get_extra_state(self) -> dict[str, Any]:
         return self._scale.stored()
