@@ -17,17 +17,17 @@ from emi.batch import Array
 from emi.spaces import UnitRange
 
 
-class Layer(NamedTuple):
+class ActingLayer(NamedTuple):
     """One layer: "linear" with the next weight and bias, or an activation with its parameter."""
 
     kind: str
     parameter: float = 0.0  # α of "elu", the negative slope of "leaky_relu"
 
 
-class Network(NamedTuple):
+class ActingNetwork(NamedTuple):
     """A fully connected network: its layers, and the weights of the linear ones."""
 
-    layers: Sequence[Layer]
+    layers: Sequence[ActingLayer]
     weights: Sequence[Array]  # [out, in] and [out] of every linear layer, in order
 
     def function(self) -> Callable[[Array], Array]:
@@ -44,7 +44,7 @@ class Network(NamedTuple):
         return outputs
 
 
-def _layer(layer: Layer, weights: Iterator[Array]) -> Callable[[Array], Array]:
+def _layer(layer: ActingLayer, weights: Iterator[Array]) -> Callable[[Array], Array]:
     """A function of one layer. Activations follow a linear layer, and overwrite its output."""
     parameter = layer.parameter
     match layer.kind:

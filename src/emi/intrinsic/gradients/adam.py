@@ -7,9 +7,13 @@ import torch
 
 
 def adam_step(optimizer: torch.optim.Adam) -> None:
-    """Step by the gradients in `.grad`; result and state equal those of `optimizer.step()`."""
+    """Step by the gradients in `.grad`; result and state equal those of `optimizer.step()`.
+
+    Parameters without a gradient are skipped.
+    """
     (group,) = optimizer.param_groups
-    state = [optimizer.state[p] for p in group["params"]]
+    params = [p for p in group["params"] if p.grad is not None]
+    state = [optimizer.state[p] for p in params]
     if not all(state):  # the first step creates the state
         optimizer.step()
         return
@@ -17,8 +21,8 @@ def adam_step(optimizer: torch.optim.Adam) -> None:
     torch._foreach_add_(steps, 1)
     beta1, beta2 = group["betas"]
     torch._fused_adam_(
-        group["params"],
-        [p.grad for p in group["params"]],
+        params,
+        [p.grad for p in params],
         [s["exp_avg"] for s in state],
         [s["exp_avg_sq"] for s in state],
         [],

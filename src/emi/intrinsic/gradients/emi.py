@@ -9,16 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
 from emi.intrinsic.information import gaussian_kl, jsd_bound
-
-if TYPE_CHECKING:
-    from emi.intrinsic.emi import EMI
 
 aten = torch.ops.aten
 SOFTPLUS = (1, 20)  # β and threshold, the defaults of PyTorch
@@ -148,12 +145,12 @@ class Statistic:
 
 
 class Minibatch:
-    """Equation 7 and its gradient, for minibatches of m rows.
+    """Equation 7 and its gradient, for minibatches of m rows; `method` is an `emi.EMI`.
 
     `backward` reads `obs`, `next_obs` [m, D] and `action` [m, A], the output of `ActionVectors`.
     """
 
-    def __init__(self, method: EMI, m: int) -> None:
+    def __init__(self, method: Any, m: int) -> None:
         self.config = config = method.config
         method.zero_grad()  # also of networks that are not used
         like = next(method.parameters()).detach()
@@ -269,8 +266,8 @@ class Minibatch:
 
 
 @contextmanager
-def steps_by_hand(method: EMI, m: int) -> Iterator[Callable[[Tensor, Tensor, Tensor], Tensor]]:
-    """`EMI.step` for many minibatches of m vectors."""
+def steps_by_hand(method: Any, m: int) -> Iterator[Callable[[Tensor, Tensor, Tensor], Tensor]]:
+    """`EMI.step` for many minibatches of m vectors; `method` is an `emi.EMI`."""
     minibatch = Minibatch(method, m)
     with method.descent.updates() as update:
 
