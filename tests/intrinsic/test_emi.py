@@ -14,7 +14,6 @@ from gymnasium.spaces import Box, Dict, Discrete, Space
 from emi.batch import Rows, Stacks, Transitions
 from emi.intrinsic.contract import score_and_learn
 from emi.intrinsic.emi import EMI, EMIConfig, crowding, diversity, prediction_error
-from emi.intrinsic.gradients.emi import steps_by_hand
 
 VECTOR = Box(-np.inf, np.inf, (4,))
 IMAGE = Box(0, 255, (4, 52, 52), np.uint8)
@@ -366,7 +365,7 @@ def assert_steps_are_equal(config: EMIConfig, action_space: Space, m: int) -> No
     """Losses and all bits after two blocks of three steps each."""
     ours, autograd = (EMI(VECTOR, action_space, config, seed=1) for _ in range(2))
     for block in range(2):  # Adam's state exists from the second on
-        with steps_by_hand(ours, m) as step:
+        with ours._steps(m) as step:
             for k in range(3):
                 data = batch(VECTOR, action_space, m, seed=3 * block + k)
                 obs, action, next_obs = (

@@ -9,7 +9,8 @@ Kim, Kim, Jeong, Levine, Song: EMI: Exploration with Mutual Information, ICML 20
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -21,7 +22,7 @@ from emi.batch import Batched, Transitions, as_tensor, in_pieces, union
 from emi.intrinsic.actions import ActionVectors
 from emi.intrinsic.contract import IntrinsicReward
 from emi.intrinsic.descent import Descent
-from emi.intrinsic.gradients.emi import steps_by_hand
+from emi.intrinsic.gradients.emi import Networks, Weights, steps_by_hand
 from emi.intrinsic.information import gaussian_kl, jsd_bound, jsd_loss
 from emi.nets import Activation, Pixels, linear, mlp, newest_entries, trunk
 from emi.settings import NotNegativeFloat, PositiveFloat, PositiveInt
@@ -199,9 +200,7 @@ class EMI(IntrinsicReward):
     def learn(self, batch: Transitions) -> dict[str, float]:
         m, epochs, history = min(len(batch), self.config.minibatch), self.config.epochs, []
         columns = self.entries.newest(batch.obs), batch.action, self.entries.newest(batch.next_obs)
-        # On vectors, autograd takes twice as long as gradients written by hand; the bits are equal.
-        images = isinstance(self.entries, Pixels)
-        with nullcontext(self.step) if images else steps_by_hand(self, m) as step:
+        with self._steps(m) as step:
             for rows in self.descent.minibatches(len(batch), m, epochs):
                 obs, action, next_obs = (as_tensor(c[rows], self.device) for c in columns)
                 history.append(step(obs, self.actions(action), next_obs))
@@ -225,6 +224,20 @@ class EMI(IntrinsicReward):
         losses = self.losses(obs, action, next_obs)
         self.descent.step(self.objective(losses))
         return torch.stack(losses).detach()
+
+    def _steps(self, m: int) -> AbstractContextManager[Callable[[Tensor, Tensor, Tensor], Tensor]]:
+        """`step` for many minibatches of m rows; on vectors without autograd, with its bits."""
+        if isinstance(self.entries, Pixels):
+            return nullcontext(self.step)
+        config = self.config
+        weights = Weights(
+            config.lambda_error if config.error_model else None,
+            config.lambda_info if config.information_term else None,
+            config.kl_weight,
+            config.kl_target,
+        )
+        nets = Networks(self.phi, self.psi, self.S.state, self.S.joint, self.T_S, self.T_A)
+        return steps_by_hand(nets, weights, self.descent, m)
 
     def losses(self, obs: Tensor, action: Tensor, next_obs: Tensor) -> Losses:
         """The terms of the loss on one minibatch of m rows.

@@ -9,16 +9,37 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
+from emi.intrinsic.descent import Descent
 from emi.intrinsic.information import gaussian_kl, jsd_bound
 
 aten = torch.ops.aten
 SOFTPLUS = (1, 20)  # β and threshold, the defaults of PyTorch
+
+
+class Networks(NamedTuple):
+    """The networks of EMI, as sequences of layers."""
+
+    phi: nn.Sequential
+    psi: nn.Sequential
+    S_state: nn.Sequential
+    S_joint: nn.Sequential
+    T_S: nn.Sequential
+    T_A: nn.Sequential
+
+
+class Weights(NamedTuple):
+    """The weights of the terms of equation 7; None for a term without which EMI is an ablation."""
+
+    error: float | None
+    info: float | None
+    kl: float
+    kl_target: Literal["none", "action", "state"]
 
 
 class Function(NamedTuple):
@@ -145,55 +166,56 @@ class Statistic:
 
 
 class Minibatch:
-    """Equation 7 and its gradient, for minibatches of m rows; `method` is an `emi.EMI`.
+    """Equation 7 and its gradient, for minibatches of m rows.
 
     `backward` reads `obs`, `next_obs` [m, D] and `action` [m, A], the output of `ActionVectors`.
     """
 
-    def __init__(self, method: Any, m: int) -> None:
-        self.config = config = method.config
-        method.zero_grad()  # also of networks that are not used
-        like = next(method.parameters()).detach()
-        d, half, A = config.embedding_dim, m // 2, method.actions.size
-        inputs = next(x.in_features for x in method.phi if isinstance(x, nn.Linear))
+    def __init__(self, nets: Networks, weights: Weights, m: int) -> None:
+        first, last, half = nets.psi[0], nets.psi[-1], m // 2
+        assert isinstance(first, nn.Linear)
+        assert isinstance(last, nn.Linear)
+        A, d, like = first.in_features, last.out_features, last.weight.detach()
+        inputs = next(x.in_features for x in nets.phi if isinstance(x, nn.Linear))
 
-        self.phi = Network(method.phi, like.new_empty(2 * m, inputs), input_gradient=False)
+        self.phi = Network(nets.phi, like.new_empty(2 * m, inputs), input_gradient=False)
         self.obs, self.next_obs = self.phi.x.split(m)
         self.action = like.new_empty(m, A)
-        self.psi = Network(method.psi, self.action, input_gradient=False)
+        self.psi = Network(nets.psi, self.action, input_gradient=False)
         # φ(s), ψ(a), φ(s') and their gradients
         self.vectors = (*self.phi.y.split(m), self.psi.y)
         self.d_vectors = (*self.phi.d_y.split(m), self.psi.d_y)
 
         self.error = like.new_zeros(m, d)
         self.S: tuple[Network, Network] | None = None
-        if config.error_model:
-            state = Network(method.S.state, self.obs, input_gradient=False)
+        if weights.error is not None:
+            state = Network(nets.S_state, self.obs, input_gradient=False)
             width = state.y.shape[1]
-            joint = Network(method.S.joint, like.new_empty(m, width + A), input_gradient=True)
+            joint = Network(nets.S_joint, like.new_empty(m, width + A), input_gradient=True)
             assert joint.d_x is not None
             state.d_y = joint.d_x[:, :width]
             self.S, self.error = (state, joint), joint.y
             self.features, self.appended = joint.x.split([width, A], 1)
 
         self.T: tuple[Statistic, Statistic] | None = None
-        if config.information_term and half > 0:
+        if weights.info is not None and half > 0:
             xs = (like.new_empty(2 * half, 3 * d) for _ in range(2))
-            self.T = Statistic(method.T_S, next(xs)), Statistic(method.T_A, next(xs))
+            self.T = Statistic(nets.T_S, next(xs)), Statistic(nets.T_A, next(xs))
             phi, phi_next, psi = self.vectors
-            first, second = slice(half), slice(half, 2 * half)
-            self.s, self.a, self.n = phi[first], psi[first], phi_next[first]
-            self.other_a, self.other_n = psi[second], phi_next[second]
+            front, back = slice(half), slice(half, 2 * half)
+            self.s, self.a, self.n = phi[front], psi[front], phi_next[front]
+            self.other_a, self.other_n = psi[back], phi_next[back]
             d_phi, d_next, d_psi = self.d_vectors
-            self.d_s, self.d_a, self.d_n = d_phi[first], d_psi[first], d_next[first]
-            self.d_other_a, self.d_other_n = d_psi[second], d_next[second]
-            self.info_weight = like.new_full((half,), config.lambda_info).div_(half)
+            self.d_s, self.d_a, self.d_n = d_phi[front], d_psi[front], d_next[front]
+            self.d_other_a, self.d_other_n = d_psi[back], d_next[back]
+            self.info_weight = like.new_full((half,), weights.info).div_(half)
 
         self.residual, self.squares, self.d_residual = (like.new_empty(m, d) for _ in range(3))
         # ∂ mean(‖x‖²) / ∂x = 2x / m, in the precision of the weights
         self.linear_scale = 2 * (like.new_ones(1) / m).item()
-        self.error_scale = 2 * (like.new_full((1,), config.lambda_error) / m).item()
-        self.zero, self.kl_scale = like.new_zeros(()), like.new_full((), config.kl_weight)
+        self.error_scale = 2 * (like.new_full((1,), weights.error or 0.0) / m).item()
+        self.kl_target = weights.kl_target
+        self.zero, self.kl_scale = like.new_zeros(()), like.new_full((), weights.kl)
 
     @torch.no_grad()
     def backward(self) -> Tensor:
@@ -216,7 +238,7 @@ class Minibatch:
         self.phi.d_y.zero_()
         self.psi.d_y.zero_()
         kl = info = bound_state = bound_action = self.zero
-        match self.config.kl_target:
+        match self.kl_target:
             case "action":
                 kl = self._backward_kl(psi, d_psi)
             case "state":
@@ -266,10 +288,13 @@ class Minibatch:
 
 
 @contextmanager
-def steps_by_hand(method: Any, m: int) -> Iterator[Callable[[Tensor, Tensor, Tensor], Tensor]]:
-    """`EMI.step` for many minibatches of m vectors; `method` is an `emi.EMI`."""
-    minibatch = Minibatch(method, m)
-    with method.descent.updates() as update:
+def steps_by_hand(
+    nets: Networks, weights: Weights, descent: Descent, m: int
+) -> Iterator[Callable[[Tensor, Tensor, Tensor], Tensor]]:
+    """`EMI.step` for many minibatches of m vectors."""
+    descent.optimizer.zero_grad()  # networks that are not used have no gradient
+    minibatch = Minibatch(nets, weights, m)
+    with descent.updates() as update:
 
         def step(obs: Tensor, action: Tensor, next_obs: Tensor) -> Tensor:
             minibatch.obs.copy_(obs.reshape(m, -1))
