@@ -197,6 +197,8 @@ def method_memory(
                 + piece * sum(config.information_hidden)
                 + 2 * LAYER * len(config.information_hidden),
                 "embedding_dim": rows * FLOAT * 5 * d,
+                "error_action_layer": TRAINED
+                * (dense_weights([actions, actions]) if config.error_action_layer else 0),
             }
         case RNDConfig():
             k, hidden = config.features, [*config.hidden]

@@ -103,6 +103,7 @@ _ETA = {
     "ae-simhash": 1e-2,
     "vime": 0.1,
     "trpo": 0.0,
+    "noise": 1e-3,  # any: before the first reward the step does not depend on it
 }
 # Exceptions on other tasks: VIME's authors use 1e-4 on SwimmerGather; the authors of SimHash use a
 # grid around 0.01 on SwimmerGather, and 0.01 on pixels.
