@@ -15,6 +15,7 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from emi.agent.policy import PolicyConfig
+from emi.agent.streams import StreamsConfig
 from emi.agent.trpo import TRPOConfig
 from emi.agent.value import ValueConfig
 from emi.envs.table import GYM_PREFIX
@@ -22,6 +23,7 @@ from emi.errors import UserError, did_you_mean
 from emi.intrinsic.contract import find_method
 from emi.intrinsic.table import METHODS
 from emi.settings import FractionOrZero, NotNegativeFloat, PositiveInt, Seed, Threads, whole_number
+from emi.training.keeping import KeepingConfig
 from emi.untrusted_file import read_json
 
 REQUIRED = ("env", "method", "seed", "steps", "steps_per_iteration", "num_envs")
@@ -73,6 +75,8 @@ class TrainConfig:
     policy: PolicyConfig = field(default_factory=PolicyConfig)
     value: ValueConfig = field(default_factory=ValueConfig)
     trpo: TRPOConfig = field(default_factory=TRPOConfig)
+    streams: StreamsConfig = field(default_factory=StreamsConfig)
+    keeping: KeepingConfig = field(default_factory=KeepingConfig)
 
     @property
     def iterations(self) -> int:
