@@ -70,6 +70,8 @@ class TrainConfig:
     """CPU threads, by default all usable cores; with the same number, a run repeats bit for bit"""
     device: Literal["cpu", "cuda"] = "cpu"
     """where the networks are"""
+    preset: Literal["paper", "robust"] = "paper"
+    """the preset that these settings started from; a name, which changes nothing by itself"""
     intrinsic: Any = None
     """settings of the method, an instance of its config class; None if it has none"""
     policy: PolicyConfig = field(default_factory=PolicyConfig)
@@ -107,7 +109,8 @@ def from_dict(values: Any, trusted: Collection[str] = ()) -> TrainConfig:
     env, method = values["env"], values["method"]
     require_trusted(env, method, trusted)
     found = find_method(check_method(method)).config
-    return change(TrainConfig(env, method, intrinsic=found), values)
+    name = values.get("preset", "paper")
+    return change(TrainConfig(env, method, preset=name, intrinsic=found), values)
 
 
 def modules_of(env: str, method: str) -> tuple[str, ...]:
@@ -156,10 +159,10 @@ def change(config: TrainConfig, settings: Mapping[str, Any]) -> TrainConfig:
 
     Keys are names of settings. The settings of a group are given as a config object
     (`trpo=TRPOConfig(max_kl=0.02)`), as a mapping (`trpo={"max_kl": 0.02}`) or by a dotted key
-    (`{"trpo.max_kl": 0.02}`). The environment and the method cannot be changed, because their
-    preset is another one.
+    (`{"trpo.max_kl": 0.02}`). The environment, the method and the name of the preset cannot be
+    changed, because other settings belong to them.
     """
-    for key in ("env", "method"):
+    for key in ("env", "method", "preset"):
         own = _checked_name(getattr(config, key), key)
         if settings.get(key, own) != own:
             raise UserError(
@@ -304,8 +307,9 @@ def parse_settings(config: TrainConfig, words: Sequence[str]) -> dict[str, Any]:
         key, equals, text = word.partition("=")
         if not equals:
             raise UserError(f"--set takes KEY=VALUE, got {word!r}")
-        if key in ("env", "method"):
-            raise UserError(f"{key} cannot be changed with --set: use the argument ENV or --method")
+        if key in ("env", "method", "preset"):
+            options = "the argument ENV, --method or --preset"
+            raise UserError(f"{key} cannot be changed with --set: use {options}")
         *path, name = key.split(".")
         group: Any = config
         for part in path:

@@ -32,8 +32,8 @@ class KeepingConfig:
     stake_decay: Fraction = 0.99
     """c: the reference, the largest std(A) of a rewarded batch, is multiplied by c per iteration"""
     patience: NotNegativeInt = 0
-    """R: draw a new policy after R iterations without a reward, and one more for each rewarded
-    iteration of this policy; 0: never"""
+    """R: draw a new policy after R · luby(k) iterations without a reward, and one more for each
+    rewarded iteration of the k-th policy; 0: never"""
     min_std: NotNegativeFloat = 0.0
     """lower bound of the standard deviation of continuous actions, as `policy.init_std`"""
 
@@ -82,9 +82,25 @@ def step_scale(stake: float, reference: float, power: float) -> float:
     return max(min(1.0, stake / reference) ** power, MIN_SCALE)
 
 
+def luby(k: int) -> int:
+    """1, 1, 2, 1, 1, 2, 4, 1, 1, 2, 1, 1, 2, 4, 8, …: the k-th term, from k = 1.
+
+    Luby, Sinclair, Zuckerman (1993): restarts after these times need at most a logarithmic factor
+    more time than the best restart time, which depends on the task and is not known. Half of the
+    policies get the shortest time, and now and then one gets a time that doubles again and again.
+    """
+    bits = k.bit_length()
+    return 2 ** (bits - 1) if k == 2**bits - 1 else luby(k - 2 ** (bits - 1) + 1)
+
+
 def gives_up(history: History, patience: int) -> bool:
-    """unrewarded ≥ R + rewarded: a policy is kept the longer, the more often it was rewarded."""
-    return patience > 0 and history.unrewarded >= patience + history.rewarded
+    """unrewarded ≥ R · luby(k) + rewarded, for the k-th policy.
+
+    A policy is kept the longer, the more often it was rewarded.
+    """
+    if patience == 0:
+        return False
+    return history.unrewarded >= patience * luby(history.restarts + 1) + history.rewarded
 
 
 def rewarded_episodes(reward: FloatArray, ended: BoolArray) -> int:
