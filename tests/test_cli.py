@@ -717,7 +717,7 @@ class TestHelp:
         assert main(["methods"]) == 0
         lines = capsys.readouterr().out.splitlines()
         assert [line.split()[0] for line in lines] == list(intrinsic_methods)
-        assert lines[-1] == "trpo        TRPO: plain TRPO, without a bonus (Schulman et al., 2015)"
+        assert lines[-2] == "trpo        TRPO: plain TRPO, without a bonus (Schulman et al., 2015)"
 
     def test_the_version(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["--version"]) == 0
