@@ -91,9 +91,13 @@ class GaussianPolicy(nn.Module):
         """The most likely action, [n, *action]."""
         return in_numpy(self.trunk, self.head)(obs).reshape(-1, *self.action_shape)
 
+    def rescale(self, action: Array) -> Array:
+        """From units of [−1, 1] to those of the environment, possibly outside its bounds."""
+        return self._unit.centre + self._unit.half * action
+
     def to_env(self, action: Array) -> Array:
         """From units of [−1, 1] to those of the environment, clipped to its bounds."""
-        rescaled = self._unit.centre + self._unit.half * action
+        rescaled = self.rescale(action)
         # Clip after rescaling, whose rounding can leave the space; np.clip takes twice as long.
         return np.minimum(np.maximum(rescaled, self._low), self._high)
 
@@ -159,6 +163,10 @@ class CategoricalPolicy(nn.Module):
     def mode(self, obs: Array) -> Array:
         """The most likely action, [n]."""
         return np.argmax(in_numpy(self.trunk, self.head)(obs), axis=1)
+
+    def rescale(self, action: Array) -> Array:
+        """The same as `to_env`: there is nothing to clip."""
+        return self.to_env(action)
 
     def to_env(self, action: Array) -> Array:
         """From 0, 1, … to the values of the action space."""

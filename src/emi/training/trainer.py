@@ -206,7 +206,9 @@ class Trainer:
         """Bonuses [n], zeros without a method, and a function that waits for the training."""
         if self.intrinsic is None:
             return np.zeros(rollout.steps), dict
-        bonus, finish = self.intrinsic.score(rollout.transitions(self.policy.to_env))
+        sampled = self.intrinsic.wants_sampled_actions
+        to_units = self.policy.rescale if sampled else self.policy.to_env
+        bonus, finish = self.intrinsic.score(rollout.transitions(to_units))
         flat = bonus.detach().cpu().numpy().astype(np.float64)
         check_finite("bonus", flat)
         return flat, self._learning.start(finish)
