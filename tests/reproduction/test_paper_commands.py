@@ -48,6 +48,7 @@ NAMES = [
     "baseline_settings",
     "robust",
     "robust_parts",
+    "dense_task",
     "rounding",
     "sb3_success",
     "crossing",
@@ -107,6 +108,7 @@ def test_everything_is_drawn_and_the_same_runs_give_the_same_bytes(
         "embedding_paths",
         "atari_curves",
         "box_image",
+        "dense_task",
         "sb3_success",
     }
     assert all(str(path) in said.out.splitlines() for path in whole.iterdir())

@@ -48,6 +48,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     paper_settings.BASELINES,
     robust.EXPERIMENT,
     robust.PARTS_EXPERIMENT,
+    robust.DENSE_EXPERIMENT,
     rounding.EXPERIMENT,
     sb3_success.EXPERIMENT,
     crossing.EXPERIMENT,

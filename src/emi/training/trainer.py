@@ -97,18 +97,18 @@ class Trainer:
         self.policy.to(config.device)
         self._policy_seed = seeds[0]
         self.value = make_value(obs_space, config.value, value, config.device)
-        self.bonus_value: AnyValue | None = None
-        if config.streams.separate:
-            generator = torch.Generator().manual_seed(int(root.spawn(1)[0].generate_state(1)[0]))
-            # The bonus changes while the method learns: old bonuses are not worth remembering.
-            forgetful = dataclasses.replace(config.value, memory=0.0)
-            self.bonus_value = make_value(obs_space, forgetful, generator, config.device)
         self.history = History()
         found = find_method(config.method) if method is None else method_of(method)
         found = found._replace(config=config.intrinsic)
         self.intrinsic = found.build(obs_space, action_space, intrinsic)  # None: no bonus
         if self.intrinsic is not None:
             self.intrinsic.to(config.device)
+        self.bonus_value: AnyValue | None = None  # None: the bonus is added to the reward
+        if config.streams.separate and self.intrinsic is not None:
+            generator = torch.Generator().manual_seed(int(root.spawn(1)[0].generate_state(1)[0]))
+            # The bonus changes while the method learns: old bonuses are not worth remembering.
+            forgetful = dataclasses.replace(config.value, memory=0.0)
+            self.bonus_value = make_value(obs_space, forgetful, generator, config.device)
         self.last_batch: tuple[Rollout, Array] | None = None  # rollout, bonuses [n]
 
         # Networks for vectors are too small to be split: a second thread in each operation gains
