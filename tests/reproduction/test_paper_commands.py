@@ -49,6 +49,7 @@ NAMES = [
     "robust",
     "robust_parts",
     "dense_task",
+    "development",
     "rounding",
     "sb3_success",
     "crossing",

@@ -49,6 +49,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     robust.EXPERIMENT,
     robust.PARTS_EXPERIMENT,
     robust.DENSE_EXPERIMENT,
+    robust.DEVELOPMENT_EXPERIMENT,
     rounding.EXPERIMENT,
     sb3_success.EXPERIMENT,
     crossing.EXPERIMENT,

@@ -95,6 +95,32 @@ EXPERIMENT = Experiment(
     draw=draw,
     arms=tuple(_arm(FOLDER, method) for method in METHODS),
 )
+DEVELOPMENT_EXPERIMENT = Experiment(
+    name="development",
+    question="How did the candidates for the preset robust do on development seeds?",
+    paper="has no such preset.",
+    draw=partial(draw_variants, heading=f"{CHEETAH}, EMI, development seeds"),
+    arms=(
+        Arm(
+            "development_lambda",
+            CHEETAH,
+            "emi",
+            DEVELOPMENT,
+            CHEETAH_STEPS,
+            ("gae_lambda=0.95",),
+            "paper's preset, λ 0.95",
+        ),
+        Arm(
+            "development_robust",
+            CHEETAH,
+            "emi",
+            DEVELOPMENT,
+            CHEETAH_STEPS,
+            label="robust",
+            preset="robust",
+        ),
+    ),
+)
 DENSE = "gym:HalfCheetah-v5"
 DENSE_STEPS = 1_000_000
 
