@@ -117,9 +117,13 @@ def memory_of(
             + piece * FLOAT * sum(value)
             + LAYER * len(value)
         )
+        if config.streams.separate:  # another one, for the bonus
+            parts["value.hidden"] *= 2
     else:
         features = 2 * entries + 4
         parts["steps_per_iteration"] += 2 * rows * 8 * features + 3 * 8 * features**2
+        if config.value.memory > 0:
+            parts["value.memory"] = 8 * features**2
     own = method_memory(config.intrinsic, observation_space, actions, rows, config.steps + rows)
     return parts | {f"intrinsic.{key}": size for key, size in own.items()}
 
