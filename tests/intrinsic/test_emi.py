@@ -56,11 +56,18 @@ def sp(x: np.ndarray) -> np.ndarray:
     return np.log1p(np.exp(-np.abs(x))) + np.maximum(x, 0)
 
 
-@pytest.mark.parametrize("kl_target", ["action", "state"])
-def test_every_term_of_the_loss_against_numpy(kl_target: Any) -> None:
+@pytest.mark.parametrize(
+    ("kl_target", "action_layer"), [("action", False), ("state", False), ("state", True)]
+)
+def test_every_term_of_the_loss_against_numpy(kl_target: Any, action_layer: bool) -> None:
     m, half = 9, 4  # an odd minibatch: the last sample is in neither half
     config = EMIConfig(
-        lambda_error=0.3, lambda_info=0.7, kl_weight=0.2, kl_target=kl_target, error_hidden=16
+        lambda_error=0.3,
+        lambda_info=0.7,
+        kl_weight=0.2,
+        kl_target=kl_target,
+        error_hidden=16,
+        error_action_layer=action_layer,
     )
     emi = EMI(VECTOR, CONTINUOUS, config, seed=1)
     data = batch(VECTOR, CONTINUOUS, m)
@@ -73,7 +80,8 @@ def test_every_term_of_the_loss_against_numpy(kl_target: Any) -> None:
         forward(emi.phi, data.next_obs),
         forward(emi.psi, a),
     )
-    s = forward(emi.S.joint, np.concatenate([forward(emi.S.state, data.obs), a], 1))
+    in_S = forward([emi.S.action], a) if action_layer else a
+    s = forward(emi.S.joint, np.concatenate([forward(emi.S.state, data.obs), in_S], 1))
 
     linear = np.mean(np.sum((phi_next - (phi + psi + s)) ** 2, 1))
     error = np.mean(np.sum(s**2, 1))
@@ -108,6 +116,20 @@ def test_prediction_error_by_hand() -> None:
     phi, psi = torch.tensor([[1.0, 2.0]]), torch.tensor([[0.5, 0.0]])
     error, phi_next = torch.tensor([[0.0, 1.0]]), torch.tensor([[1.0, 1.0]])
     assert prediction_error(phi, psi, error, phi_next).tolist() == [0.25 + 4.0]
+
+
+def test_the_diversity_term_is_added_after_training() -> None:
+    """bonus = r_e + w · r_d: r_e of the model before the batch, r_d of the model after it."""
+    config, data = EMIConfig(minibatch=16, diversity_weight=100.0), batch(VECTOR, CONTINUOUS, 64)
+    emi, plain = (EMI(VECTOR, CONTINUOUS, c, seed=2) for c in (config, EMIConfig(minibatch=16)))
+    error = plain.reward(data)
+    at_once = diversity(plain.embed_state(data.obs), plain.embed_state(data.next_obs), 5.0)
+    torch.testing.assert_close(emi.reward(data), error + 100 * at_once)
+    bonus, finish = emi.score(data)
+    assert finish() == plain.learn(data)
+    after = diversity(plain.embed_state(data.obs), plain.embed_state(data.next_obs), 5.0)
+    assert not torch.allclose(at_once, after, rtol=1e-2)
+    torch.testing.assert_close(bonus, error + 100 * after)
 
 
 def test_crowding_and_diversity_by_hand() -> None:

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from emi.batch import Batched, Transitions, as_tensor, in_pieces, union
 from emi.intrinsic.actions import ActionVectors
-from emi.intrinsic.contract import IntrinsicReward
+from emi.intrinsic.contract import Finish, IntrinsicReward
 from emi.intrinsic.descent import Descent
 from emi.intrinsic.gradients.emi import Networks, Weights, steps_by_hand
 from emi.intrinsic.information import gaussian_kl, jsd_bound, jsd_loss
@@ -47,6 +47,9 @@ class EMIConfig:
     """weight of this KL (authors' scripts: 0.5 images, 0.1 EMI-D on MuJoCo; not in the paper)"""
     bandwidth: PositiveFloat = 5.0
     """σ of the diversity kernel (authors' trpo_emi_mujoco.py; not in the paper)"""
+    diversity_weight: NotNegativeFloat = 0.0
+    """w in the bonus r_e + w · r_d; with η = 0.001, w = 100 adds 0.1 · r_d, the default of the
+    authors' trpo_emi_mujoco.py (paper: 0)"""
     information_term: bool = True
     """use the information term; False is the ablation without it"""
     error_model: bool = True
@@ -61,6 +64,9 @@ class EMIConfig:
     """hidden layers of T_S and T_A, ReLU (paper)"""
     error_hidden: PositiveInt = 256
     """units of the layer of S that reads features and action, concatenated; ReLU (paper)"""
+    error_action_layer: bool = False
+    """a learned linear layer on the action before it is concatenated (authors' code; not in the
+    paper)"""
     learning_rate: PositiveFloat = 1e-3
     """Adam step size (paper, supplementary section 1)"""
     epochs: PositiveInt = 3
@@ -97,12 +103,15 @@ class ErrorModel(nn.Module):
         )
         sizes = [width + action_size, config.error_hidden, config.embedding_dim]
         self.joint = mlp(sizes, "relu", rng)
+        self.action = linear(action_size, action_size, rng) if config.error_action_layer else None
 
     def forward(self, obs: Tensor, action: Tensor) -> Tensor:
         return self.join(self.state(obs), action)
 
     def join(self, features: Tensor, action: Tensor) -> Tensor:
         """S from features of s, the output of `state`, and a."""
+        if self.action is not None:
+            action = self.action(action)
         return self.joint(torch.cat([features, action], dim=1))
 
 
@@ -191,11 +200,30 @@ class EMI(IntrinsicReward):
         return self.embed_state(batch.obs), self.embed_state(batch.next_obs)
 
     def reward(self, batch: Transitions) -> Tensor:
+        config = self.config
+        if config.reward == "diversity":
+            return self._diversity(batch)
+        error = self._prediction_error(batch)
+        if config.diversity_weight == 0:
+            return error
+        return error + config.diversity_weight * self._diversity(batch)
+
+    def score(self, batch: Transitions) -> tuple[Tensor, Finish]:
+        """With both terms: r_e before training on the batch, r_d after it (authors' code)."""
+        config = self.config
+        if config.reward == "diversity" or config.diversity_weight == 0:
+            return super().score(batch)
+        error = self._prediction_error(batch)
+        scalars = self.learn(batch)
+        return error + config.diversity_weight * self._diversity(batch), lambda: scalars
+
+    def _prediction_error(self, batch: Transitions) -> Tensor:
         phi, phi_next = self.embed_states(batch)
-        if self.config.reward == "diversity":
-            return diversity(phi, phi_next, self.config.bandwidth)
         psi = self.embed_action(batch.action)
         return prediction_error(phi, psi, self.error(batch.obs, batch.action), phi_next)
+
+    def _diversity(self, batch: Transitions) -> Tensor:
+        return diversity(*self.embed_states(batch), self.config.bandwidth)
 
     def learn(self, batch: Transitions) -> dict[str, float]:
         m, epochs, history = min(len(batch), self.config.minibatch), self.config.epochs, []
@@ -227,7 +255,7 @@ class EMI(IntrinsicReward):
 
     def _steps(self, m: int) -> AbstractContextManager[Callable[[Tensor, Tensor, Tensor], Tensor]]:
         """`step` for many minibatches of m rows; on vectors without autograd, with its bits."""
-        if isinstance(self.entries, Pixels):
+        if isinstance(self.entries, Pixels) or self.S.action is not None:
             return nullcontext(self.step)
         config = self.config
         weights = Weights(
