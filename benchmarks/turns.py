@@ -53,23 +53,63 @@ def measure(
 
     `environments` are further environment variables of some contenders' processes.
     """
+    lines = _start(contenders, warm_up, environments or {})
+    seconds: dict[str, list[float]] = {name: [] for name in lines}
+    for _ in range(rounds):
+        for name, line in lines.items():
+            seconds[name].append(_round(line, iterations))
+    return {name: Measured(seconds[name], _end(line)) for name, line in lines.items()}
+
+
+def measure_under(
+    contenders: Mapping[str, Callable[[], Train]],
+    loads: Sequence[int],
+    load: Callable[[int], contextlib.AbstractContextManager[None]],
+    rounds: int,
+    iterations: int,
+    environments: Mapping[str, Mapping[str, str]],
+) -> dict[tuple[str, int], list[float]]:
+    """Seconds per iteration in every round, by contender and load, which alternate."""
+    lines = _start(contenders, 1, environments)
+    seconds: dict[tuple[str, int], list[float]] = {(n, k): [] for n in lines for k in loads}
+    for _ in range(rounds):
+        for name, line in lines.items():
+            for level in loads:
+                with load(level):
+                    seconds[name, level].append(_round(line, iterations))
+    for line in lines.values():
+        _end(line)
+    return seconds
+
+
+def _start(
+    contenders: Mapping[str, Callable[[], Train]],
+    warm_up: int,
+    environments: Mapping[str, Mapping[str, str]],
+) -> dict[str, Connection]:
     context = multiprocessing.get_context("spawn")
     lines: dict[str, Connection] = {}
     for name, make in contenders.items():
         lines[name], orders = context.Pipe()
         process = context.Process(target=_work, args=(make, warm_up, orders), daemon=True)
-        with variables((environments or {}).get(name, {})):
+        with variables(environments.get(name, {})):
             process.start()
         lines[name].recv()  # one warm-up at a time
-    seconds: dict[str, list[float]] = {name: [] for name in lines}
-    for _ in range(rounds):
-        for name, line in lines.items():
-            line.send(iterations)
-            seconds[name].append(line.recv())
-            time.sleep(0.3)  # idle worker threads spin for a short time before they sleep
-    for line in lines.values():
-        line.send(0)
-    return {name: Measured(seconds[name], line.recv()) for name, line in lines.items()}
+    return lines
+
+
+def _round(line: Connection, iterations: int) -> float:
+    line.send(iterations)
+    seconds: float = line.recv()
+    time.sleep(0.3)  # idle worker threads spin for a short time before they sleep
+    return seconds
+
+
+def _end(line: Connection) -> float:
+    """End a contender's process; its peak memory in MB."""
+    line.send(0)
+    peak: float = line.recv()
+    return peak
 
 
 @contextlib.contextmanager
