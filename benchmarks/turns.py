@@ -94,6 +94,7 @@ def _start(
         process = context.Process(target=_work, args=(make, warm_up, orders), daemon=True)
         with variables(environments.get(name, {})):
             process.start()
+        orders.close()  # so that the end of the process is seen
         lines[name].recv()  # one warm-up at a time
     return lines
 
