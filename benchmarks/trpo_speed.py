@@ -4,7 +4,9 @@ benchmarks/README.md describes the contenders.
 """
 
 import argparse
+import dataclasses
 import functools
+import itertools
 import os
 import statistics
 from collections.abc import Callable
@@ -12,7 +14,9 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from turns import Measured, Train, machine, measure
+from turns import Measured, Train, commit, machine, measure, save
+
+from emi.start import WAITING
 
 BATCH = 5_000
 NUM_ENVS = 10
@@ -40,8 +44,27 @@ class SpeedReward(gymnasium.Wrapper):
 
 
 def reward_speed(trainer: Any) -> None:
-    """Replace the reward of the environments of our trainer."""
-    trainer.collector.envs = SpeedRewardVector(trainer.envs)
+    """Replace the reward in every batch of our trainer, whoever steps its environments.
+
+    `train` must call `require_speed` after the first iteration.
+    """
+    batch = trainer.collector.batch
+
+    def with_speed(iteration: int) -> Any:
+        rollout = batch(iteration)
+        speed = rollout.pool[rollout.next_index.reshape(-1)][:, SPEED]
+        reward = speed.reshape(rollout.reward.shape).astype(np.float64)
+        return dataclasses.replace(rollout, reward=reward)
+
+    trainer.collector.batch = with_speed
+
+
+def require_speed(trainer: Any) -> None:
+    """Fail if the reward of the last batch was not replaced."""
+    rollout, _ = trainer.last_batch
+    speed = rollout.pool[rollout.next_index.reshape(-1)][:, SPEED].reshape(rollout.reward.shape)
+    if not rollout.reward.any() or not np.array_equal(rollout.reward, speed.astype(np.float64)):
+        raise RuntimeError("the reward of the batch is not the speed: reward_speed has no effect")
 
 
 def ours(method: str, *, threads: int, **settings: Any) -> Train:
@@ -57,6 +80,7 @@ def ours(method: str, *, threads: int, **settings: Any) -> Train:
     def train(iterations: int) -> None:
         for _ in range(iterations):
             trainer.iterate()
+        require_speed(trainer)
 
     return train
 
@@ -161,16 +185,42 @@ RIVALS: dict[str, Callable[..., Train]] = {
 }
 
 
-def show(measured: dict[str, Measured]) -> None:
+WAITS: dict[str, dict[str, str]] = {"spinning": {}, "sleeping": WAITING}  # while threads wait
+
+
+def settings_of_rivals(threads: int) -> dict[str, tuple[str, int, str]]:
+    """Rival, threads and wait policy, by the name of the contender: all that a user can choose."""
+    every = itertools.product(RIVALS, sorted({1, threads}), WAITS)
+    return {f"{name}, {k} threads, {wait}": (name, k, wait) for name, k, wait in every}
+
+
+def show(measured: dict[str, Measured], rivals: dict[str, tuple[str, int, str]]) -> None:
+    """Speeds of all contenders; ratios of the best rounds, each rival at its best setting."""
     speeds = {name: [BATCH / s for s in m.seconds] for name, m in measured.items()}
-    medians = {name: statistics.median(values) for name, values in speeds.items()}
-    print(f"{'':38s} {'steps/s':>8s} {'lowest':>8s} {'highest':>8s} {'peak MB':>8s}")
+    best = {name: max(values) for name, values in speeds.items()}
+    print(f"{'':58s} {'best':>8s} {'median':>8s} {'lowest':>8s} {'peak MB':>8s}")
     for name, values in speeds.items():
-        numbers = (medians[name], min(values), max(values), measured[name].peak_mb)
-        print(f"{name:38s}", *(f"{number:8,.0f}" for number in numbers))
+        numbers = (best[name], statistics.median(values), min(values), measured[name].peak_mb)
+        print(f"{name:58s}", *(f"{number:8,.0f}" for number in numbers))
     for rival in RIVALS:
-        ratios = (f"{name} {medians[name] / medians[rival]:.1f}×" for name in OURS)
-        print(f"\nrelative to {rival}:\n  {';  '.join(ratios)}")
+        winner = max((name for name, (of, _, _) in rivals.items() if of == rival), key=best.get)
+        ratios = (f"{name} {best[name] / best[winner]:.1f}×" for name in OURS)
+        print(f"\nbest rounds, relative to {winner}:\n  {';  '.join(ratios)}")
+    own = best["emi, EMI"] / best["emi, TRPO"]
+    print(f"\nbest rounds, emi, EMI relative to emi, TRPO: {own:.2f}")
+    rows = [
+        {
+            "contender": rivals[name][0] if name in rivals else name,
+            "threads": rivals[name][1] if name in rivals else "",
+            "waiting": rivals[name][2] if name in rivals else "",
+            "best": round(best[name]),
+            "median": round(statistics.median(values)),
+            "lowest": round(min(values)),
+            "peak_mb": round(measured[name].peak_mb),
+        }
+        for name, values in speeds.items()
+    ]
+    print(f"\n{save('trpo_speed', rows).name}")
 
 
 def main() -> None:
@@ -179,16 +229,18 @@ def main() -> None:
     parser.add_argument("--iterations", type=int, default=4, help="iterations in a round")
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="default: all cores")
     options = parser.parse_args()
-    print(machine())
+    print(f"{machine()}, commit {commit()}")
     print(
         f"Threads: {options.threads}, rounds: {options.rounds}. "
         f"A round is {options.iterations} × {BATCH:,} steps in {NUM_ENVS} environments.\n"
     )
+    rivals = settings_of_rivals(options.threads)
     contenders = {
-        name: functools.partial(make, threads=options.threads)
-        for name, make in (OURS | RIVALS).items()
-    }
-    show(measure(contenders, options.rounds, options.iterations))
+        name: functools.partial(make, threads=options.threads) for name, make in OURS.items()
+    } | {name: functools.partial(RIVALS[of], threads=k) for name, (of, k, _) in rivals.items()}
+    # Ours get what the command `emi` sets.
+    environments = dict.fromkeys(OURS, WAITING) | {n: WAITS[w] for n, (_, _, w) in rivals.items()}
+    show(measure(contenders, options.rounds, options.iterations, 2, environments), rivals)
 
 
 if __name__ == "__main__":
