@@ -1,12 +1,14 @@
 """Seconds of one EMI update on images, compared with a direct implementation of the same.
 
-benchmarks/README.md lists the differences.
+benchmarks/README.md lists the differences. `--before DIR/src` also measures another checkout.
 """
 
 import argparse
 import functools
 import os
 import statistics
+import sys
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -56,6 +58,16 @@ def ours(threads: int) -> Train:
             method.learn(batch)
 
     return train
+
+
+def before(source: Path, threads: int) -> Train:
+    """The same with the package `emi` of another checkout; every contender is a process."""
+    sys.path.insert(0, str(source))
+    import emi
+
+    if source not in Path(emi.__file__).parents:
+        raise SystemExit(f"the package was imported from {emi.__file__}, not from {source}")
+    return ours(threads)
 
 
 def trunk() -> nn.Sequential:
@@ -137,26 +149,33 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--threads", type=int, nargs="+", default=sorted({1, os.cpu_count() or 1}))
+    parser.add_argument("--before", type=Path, metavar="SRC", help="the src of another checkout")
     options = parser.parse_args()
+    others = ["contiguous"] if options.before is None else ["contiguous", "before"]
     print(machine())
     print(f"{options.rounds} rounds; medians, and the lowest and highest ratio of a round.\n")
-    print("| threads | ours, ms | contiguous, ms | times as fast | lowest | highest |")
-    print("| ---: | ---: | ---: | ---: | ---: | ---: |")
+    print("| threads | ours, ms | other | other, ms | times as fast | lowest | highest |")
+    print("| ---: | ---: | --- | ---: | ---: | ---: | ---: |")
     for threads in options.threads:
         contenders = {
             "ours": functools.partial(ours, threads),
             "contiguous": functools.partial(contiguous, threads),
         }
+        if options.before is not None:
+            source = options.before.resolve()
+            contenders["before"] = functools.partial(before, source, threads)
         updates = STEPS // MINIBATCH
         found = measure(contenders, options.rounds, updates, warm_up=updates)
-        seconds = {name: m.seconds for name, m in found.items()}
-        ratios = [b / a for a, b in zip(seconds["ours"], seconds["contiguous"], strict=True)]
-        mine, other = (1e3 * statistics.median(seconds[name]) for name in contenders)
-        print(
-            f"| {threads} | {mine:.1f} | {other:.1f} | {statistics.median(ratios):.1f} "
-            f"| {min(ratios):.1f} | {max(ratios):.1f} |",
-            flush=True,
-        )
+        mine = found["ours"].seconds
+        for name in others:
+            theirs = found[name].seconds
+            ratios = [b / a for a, b in zip(mine, theirs, strict=True)]
+            print(
+                f"| {threads} | {1e3 * statistics.median(mine):.1f} | {name} "
+                f"| {1e3 * statistics.median(theirs):.1f} | {statistics.median(ratios):.1f} "
+                f"| {min(ratios):.1f} | {max(ratios):.1f} |",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":
