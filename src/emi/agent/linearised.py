@@ -1,8 +1,9 @@
 """A network at fixed inputs and weights: its output, and products with its Jacobian in the weights.
 
-TRPO needs ten of each kind per step. Written by hand: autograd (forward mode, or two backward
-passes) takes about twice as long, because it repeats the forward pass and stores more. The bits are
-those of autograd: the same products of matrices, and sums in the same order.
+TRPO needs ten of each kind per step. Written by hand: autograd takes longer (vectors: 1.9 ms per
+product instead of 1.2), because it repeats the forward pass and stores more. On vectors in one
+slice and images in several, the bits are those of autograd: the same products of matrices, and
+sums in the same order. This was checked on an AMD processor with AVX-512.
 """
 
 from __future__ import annotations

@@ -86,13 +86,13 @@ class Linearisations:
     """
 
     def __init__(self, policy: AnyPolicy, slices: Sequence[Slice], kept_bytes: int) -> None:
-        self._policy, self._slices = policy, slices
+        self._policy, self.slices = policy, slices
         self._free = kept_bytes
         self._kept: dict[int, AtOld] = {}
 
     def map(self, function: Callable[[AtOld], T]) -> Iterator[T]:
         """The results for every slice; activations that are not kept are freed before the next."""
-        for k, part in enumerate(self._slices):
+        for k, part in enumerate(self.slices):
             yield function(self._kept[k] if k in self._kept else self._compute(k, part))
 
     def _compute(self, k: int, part: Slice) -> AtOld:
@@ -200,19 +200,27 @@ class Surrogate(NamedTuple):
 def surrogate_gradient(policy: AnyPolicy, old: Linearisations) -> Surrogate:
     """Loss and flat gradient at π_old, in one pass over the slices."""
 
-    def on_slice(at: AtOld) -> tuple[float, Tensor, Old]:
+    rows = sum(len(part.action) for part in old.slices)
+    # One allocation: small ones between the large ones of every slice would fragment the memory.
+    whole: list[Tensor] = []
+    found: list[Old] = []
+
+    def on_slice(at: AtOld) -> tuple[float, Tensor]:
         parameters = at.net.out.detach().requires_grad_()
         log_prob = policy.log_prob(at.net.out, at.part.action)
         value = surrogate_loss(policy, parameters, at.part, log_prob)
         (u,) = torch.autograd.grad(value, parameters)
-        gradient = at.part.weight * flatten(at.net.pull_back(u))
-        return at.part.weight * value.item(), gradient, Old(at.net.out, log_prob)
+        if not whole:
+            whole.extend(t.new_empty(rows, *t.shape[1:]) for t in (at.net.out, log_prob))
+        start = sum(len(before.log_prob) for before in found)
+        kept = [t[start : start + len(log_prob)] for t in whole]
+        found.append(Old(kept[0].copy_(at.net.out), kept[1].copy_(log_prob)))
+        return at.part.weight * value.item(), at.part.weight * flatten(at.net.pull_back(u))
 
-    loss, total, found = 0.0, torch.zeros_like(flatten(list(policy.parameters()))), []
-    for value, gradient, before in old.map(on_slice):
+    loss, total = 0.0, torch.zeros_like(flatten(list(policy.parameters())))
+    for value, gradient in old.map(on_slice):
         loss += value
         total += gradient
-        found.append(before)
     return Surrogate(loss, total, found)
 
 
@@ -303,6 +311,7 @@ def trpo_step(
     direction, residual = conjugate_gradient(
         product, -gradient, config.cg_iterations, config.cg_tolerance
     )
+    del product, nets, fisher_nets  # the line search does not need the activations
     curvature = direction.dot(-gradient - residual).item()  # dᵀ(H + damping·I)d
     # Rounding can make the curvature negative; its square root would make every weight NaN.
     if not curvature > 0:
