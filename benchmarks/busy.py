@@ -36,6 +36,7 @@ def trainer(env: str, threads: int, settings: dict[str, Any]) -> Train:
     def train(iterations: int) -> None:
         for _ in range(iterations):
             made.iterate()
+        made.collector.wait()  # for the batch that was begun early: it is part of the round
 
     return train
 

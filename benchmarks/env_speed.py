@@ -30,14 +30,16 @@ def ours(name: str, num_envs: int, threads: int) -> Train:
 
 def in_processes(name: str, num_envs: int, threads: int) -> Train:
     """A part of the environments in each of `threads` worker processes, 500 steps per batch."""
-    from emi.agent.acting import Layer, Network
+    from emi.agent.acting import ActingLayer, ActingNetwork
     from emi.envs import make_vec
     from emi.training.workers import Workers
 
     envs = make_vec(name, num_envs)
     (inputs,), (outputs,) = envs.single_observation_space.shape, envs.single_action_space.shape
     weights = np.random.default_rng(0).normal(size=(outputs, inputs)).astype(np.float32)
-    network = Network([Layer("linear"), Layer("tanh")], [weights, np.zeros(outputs, np.float32)])
+    network = ActingNetwork(
+        [ActingLayer("linear"), ActingLayer("tanh")], [weights, np.zeros(outputs, np.float32)]
+    )
     workers = Workers(name, num_envs, threads)
     noise = np.zeros((500, num_envs, outputs), np.float32)
 

@@ -63,6 +63,7 @@ def trainer(env: str, method: str, settings: dict[str, int]) -> Train:
     def train(iterations: int) -> None:
         for _ in range(iterations):
             made.iterate()
+        made.collector.wait()  # for the batch that was begun early: it is part of the round
         if env == "SparseHalfCheetah":
             require_speed(made)
 

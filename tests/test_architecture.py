@@ -29,7 +29,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "spaces": {"errors"},
     "batch": {"errors"},
     "stored_state": {"errors"},
-    "nets": {"spaces", "stored_state", "errors"},
+    "nets": {"batch", "spaces", "stored_state", "errors"},
     "intrinsic": FOUNDATION - FILES,
     "agent": FOUNDATION - FILES,
     "envs": {"program", "errors", "spaces"},

@@ -12,7 +12,7 @@ import torch
 from gymnasium.spaces import Box
 
 from emi.agent.rollout import Rollout
-from emi.batch import Array, Rows, Stacks, Transitions, as_tensor
+from emi.batch import Array, Rows, Stacks, Transitions, as_tensor, union
 from emi.spaces import UnitRange
 
 
@@ -128,6 +128,26 @@ def test_rows_of_an_array_convert(dtype: type) -> None:
     tensor.fill_(0)
     array.fill(0)
     assert pool.astype(int).tolist() == [[0, 1], [1, 0], [1, 1]]
+
+
+def test_the_last_entries_of_rows() -> None:
+    stacks = Stacks(np.arange(10.0)[:, None, None], np.array([[0, 1, 2], [4, 5, 6], [7, 8, 9]]))
+    for pool in (stacks, stacks[:]):
+        rows = Rows(pool, np.array([2, 0]))
+        assert rows.last(1)[:].tolist() == [[[[9.0]]], [[[2.0]]]]
+        np.testing.assert_array_equal(rows.last(2)[:], rows[:][:, -2:])
+
+
+def test_the_union_of_two_columns_has_every_row_once() -> None:
+    pool = np.arange(7.0)
+    first, second = Rows(pool, np.array([5, 1, 3])), Rows(pool, np.array([3, 6, 1]))
+    both = union(first, second)
+    assert both is not None
+    assert both.rows[:].tolist() == [1, 3, 5, 6]
+    assert both.rows[both.first].tolist() == [5, 1, 3]
+    assert both.rows[both.second].tolist() == [3, 6, 1]
+    assert union(first, Rows(pool.copy(), second.index)) is None
+    assert union(first, pool[second.index]) is None
 
 
 def test_rows_cannot_be_converted_without_a_copy() -> None:

@@ -717,7 +717,7 @@ class TestHelp:
         assert main(["methods"]) == 0
         lines = capsys.readouterr().out.splitlines()
         assert [line.split()[0] for line in lines] == list(intrinsic_methods)
-        assert lines[-1] == "trpo        TRPO: plain TRPO, without a bonus (Schulman et al., 2015)"
+        assert lines[-2] == "trpo        TRPO: plain TRPO, without a bonus (Schulman et al., 2015)"
 
     def test_the_version(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["--version"]) == 0
@@ -779,3 +779,21 @@ class TestHelp:
         )
         assert done.returncode == 2
         assert done.stderr == b"emi: unknown command '?': see 'emi --help'\n"
+
+
+def test_the_preset_of_a_run_and_of_a_sweep(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", "SparseHalfCheetah", "--preset", "robust", "--print-config"]) == 0
+    printed = capsys.readouterr().out
+    assert json.loads(printed)["keeping"]["patience"] == 5
+    (tmp_path / "config.json").write_text(printed)
+    again = ["train", "--config", str(tmp_path / "config.json"), "--print-config"]
+    assert main(again) == 0
+    assert capsys.readouterr().out == printed
+    sweep = ["sweep", "SparseHalfCheetah", "--methods", "emi,trpo", "--seeds", "3", "--dry-run"]
+    assert main([*sweep, "--preset", "robust", "--out", str(tmp_path / "out")]) == 0
+    said = capsys.readouterr().out
+    assert said.count("--preset robust --seed 3") == 2
+    assert main(["train", "SparseHalfCheetah", "--preset", "best", "--print-config"]) == 2
+    assert capsys.readouterr().err == "emi: unknown preset 'best': choose one of paper, robust\n"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -53,6 +53,12 @@ class Rows:
     def __getitem__(self, which: Any) -> Array:
         return self.pool[self.index[which]]
 
+    def last(self, k: int) -> Rows:
+        """The same rows with only the last k entries of their first axis: of a stack, k frames."""
+        if isinstance(self.pool, Stacks):
+            return Rows(Stacks(self.pool.frames, self.pool.index[:, -k:]), self.index)
+        return Rows(self.pool[:, -k:], self.index)
+
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         if copy is False:
             raise ValueError("rows are gathered into a new array: copy=False is impossible")
@@ -68,6 +74,24 @@ class Rows:
 
 
 Batched: TypeAlias = "Array | Tensor | Rows"
+
+
+class Union(NamedTuple):
+    """All rows of two columns, without repetition, and where the rows of each are in them."""
+
+    rows: Rows
+    first: IntArray
+    second: IntArray
+
+
+def union(first: Batched, second: Batched) -> Union | None:
+    """The rows of two columns of the same pool; None if they have no pool in common."""
+    if not (isinstance(first, Rows) and isinstance(second, Rows) and first.pool is second.pool):
+        return None
+    used = np.zeros(len(first.pool), bool)
+    used[first.index] = used[second.index] = True
+    place = np.cumsum(used) - 1
+    return Union(Rows(first.pool, np.flatnonzero(used)), place[first.index], place[second.index])
 
 
 @dataclass(frozen=True)

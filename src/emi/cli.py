@@ -230,6 +230,7 @@ def _parsers() -> tuple[_Parser, Mapping[str, _Parser]]:
         f"one of '{command('methods')}' in any case, or your own as package.module:Class "
         "(default: emi)",
     )
+    _add_preset(train)
     train.value(
         "--config",
         "FILE",
@@ -247,6 +248,7 @@ def _parsers() -> tuple[_Parser, Mapping[str, _Parser]]:
     train.examples(
         "train SparseHalfCheetah",
         "train SparseHalfCheetah --method rnd --seed 3 --steps 500k",
+        "train SparseHalfCheetah --preset robust",
         "train gym:CartPole-v1 --set eta=0.01 num_envs=5 --out runs/first",
     )
 
@@ -287,6 +289,7 @@ def _parsers() -> tuple[_Parser, Mapping[str, _Parser]]:
     )
     sweep.value("envs", "ENV", f"environments, as in '{command('train')}'", nargs="+")
     sweep.value("--methods", "A,B", f"methods, as in '{command('train')}' (default: emi)", "emi")
+    _add_preset(sweep)
     sweep.value("--seeds", "0-4,7", "seeds and ranges of seeds (default: 0-4)", "0-4")
     _add_engine(sweep)
     out = "the runs are in DIR/ENV/METHOD/seedN (default: runs/sweep)"
@@ -388,6 +391,11 @@ def _add_engine(parser: _Parser) -> None:
     )
 
 
+def _add_preset(parser: _Parser) -> None:
+    text = "paper: the paper's settings; robust: ours, which keep a rare reward (default: paper)"
+    parser.value("--preset", "NAME", text)
+
+
 def _add_settings(parser: _Parser) -> None:
     steps = "total environment steps, as in 5000000, 5e6, 500k, 2.5M"
     parser.value("--steps", "N", f"{steps} (default: the paper's number for ENV, else 1M)")
@@ -426,7 +434,7 @@ def _train(args: argparse.Namespace) -> int:
     for key in ("steps", "seed", "threads", "device"):
         if getattr(args, key) is not None:
             settings[key] = getattr(args, key)
-    config = resolve(env, method, settings, args.settings)
+    config = resolve(env, method, settings, args.settings, args.preset)
     if args.print_config:
         print(config_bytes(config).decode(), end="")
         return 0
@@ -483,6 +491,7 @@ def _sweep(args: argparse.Namespace) -> int:
         parse_seeds(args.seeds),
         {"threads": args.threads} | ({} if args.steps is None else {"steps": args.steps}),
         args.settings,
+        args.preset,
     )
     if args.dry_run:
         return dry_run(cells)

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import skip_init
 
+from emi.batch import Batched, Rows
 from emi.errors import UserError
 from emi.spaces import is_image, require_box
 from emi.stored_state import expect_adam
@@ -80,6 +81,12 @@ class Pixels(nn.Module):
         self.height, self.width = spatial
         self.shape = (self.channels, self.height, self.width)  # of the output
 
+    def newest(self, obs: Batched) -> Batched:
+        """The rows without the channels that `forward` ignores, so that these are not gathered."""
+        if self.axis != 1:
+            return obs
+        return obs.last(self.channels) if isinstance(obs, Rows) else obs[:, -self.channels :]
+
     def frames(self, obs: Tensor) -> Tensor:
         """The channels that are kept, unscaled: [n, *shape] to [n, C, H, W], uint8."""
         if self.axis is None:
@@ -89,13 +96,17 @@ class Pixels(nn.Module):
         return obs[:, -self.channels :]
 
     def forward(self, obs: Tensor) -> Tensor:
-        # The memory layout of the convolutions' weights: see benchmarks/image_update.py.
-        floats = self.frames(obs).to(torch.float32, memory_format=torch.channels_last)
-        return floats.mul_(2 / 255).sub_(1)
+        floats = self.frames(obs).to(torch.float32, copy=True).mul_(2 / 255).sub_(1)
+        # The memory layout of the convolutions' weights: see benchmarks/image_update.py. Reordering
+        # floats is faster than reordering bytes or doing it together with the conversion.
+        return floats.contiguous(memory_format=torch.channels_last)
 
 
 class Flat(nn.Module):
     """[n, ...] of any real type to float32 [n, entries]."""
+
+    def newest(self, obs: Batched) -> Batched:
+        return obs
 
     def forward(self, obs: Tensor) -> Tensor:
         return obs.reshape(len(obs), -1).to(torch.float32)

@@ -58,7 +58,7 @@ def test_fisher_is_the_hessian_of_the_kl() -> None:
         hessian = torch.autograd.functional.hessian(
             lambda new, policy=policy, at=at: policy.kl(at, new[None])[0], at[0]
         )
-        columns = [policy.fisher(at, unit[None])[0] for unit in torch.eye(width)]
+        columns = [policy.fisher(at)(unit[None])[0] for unit in torch.eye(width)]
         torch.testing.assert_close(torch.stack(columns, 1), hessian, rtol=1e-4, atol=1e-5)
 
 

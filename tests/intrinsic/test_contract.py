@@ -46,6 +46,7 @@ QUICK: dict[str, dict[str, Any]] = {
         "ae_every": 2,
     },
     "vime": {"updates": 100, "learning_rate": 1e-2, "min_replay": 100},
+    "noise": {},
 }
 # Methods that need more gradient steps before they rank.
 THOROUGH: dict[str, dict[str, Any]] = {
@@ -57,7 +58,15 @@ VECTORS_ONLY = {"vime"}
 RANK_UNKNOWN_FIRST = {"emi", "ex2", "icm", "rnd", "simhash", "ae-simhash", "vime"}
 READ_THE_NEWEST_FRAME = ["emi", "emi-d", "ex2", "icm", "rnd", "simhash", "ae-simhash"]
 REQUIRE_ACTIONS = {"emi", "emi-d", "icm", "vime"}
-DIFFER_BY_SEED = {"emi", "emi-d", "ex2", "icm", "rnd", "vime"}  # most projections count the same
+DIFFER_BY_SEED = {
+    "emi",
+    "emi-d",
+    "ex2",
+    "icm",
+    "rnd",
+    "vime",
+    "noise",
+}  # most projections count the same
 NAMES = [name for name, entry in METHODS.items() if entry.home is not None]
 
 
@@ -108,7 +117,7 @@ def state_of(method: IntrinsicReward) -> dict[str, Any]:
 
 
 def test_the_methods_of_this_package_are_in_the_table() -> None:
-    assert len(QUICK) == 8
+    assert len(QUICK) == 9
     assert set(QUICK) <= set(NAMES)
 
 

@@ -37,6 +37,22 @@ def test_an_update_is_a_step_bit_for_bit_and_leaves_the_same_state() -> None:
         assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
+def test_prepared_updates_are_steps_and_skip_parameters_without_a_gradient() -> None:
+    short, whole = descent(), descent()
+    for k in range(3):  # the first block creates the state
+        ours, theirs = give_gradients(short, k), give_gradients(whole, k)
+        ours[1].grad = theirs[1].grad = None
+        with short.updates() as update:
+            for _ in range(3):
+                update()
+                whole.optimizer.step()
+        assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
+        found, expected = (d.optimizer.state_dict()["state"] for d in (short, whole))
+        assert found.keys() == expected.keys() == {0}
+        assert all(torch.equal(found[0][name], value) for name, value in expected[0].items())
+        assert found[0]["step"] == 3 * (k + 1)
+
+
 def test_a_step_follows_the_gradient_of_the_loss() -> None:
     made = descent()
     (first, _) = made.optimizer.param_groups[0]["params"]

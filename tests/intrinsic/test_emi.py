@@ -11,7 +11,7 @@ import pytest
 import torch
 from gymnasium.spaces import Box, Dict, Discrete, Space
 
-from emi.batch import Rows, Transitions
+from emi.batch import Rows, Stacks, Transitions
 from emi.intrinsic.contract import score_and_learn
 from emi.intrinsic.emi import EMI, EMIConfig, crowding, diversity, prediction_error
 
@@ -56,11 +56,18 @@ def sp(x: np.ndarray) -> np.ndarray:
     return np.log1p(np.exp(-np.abs(x))) + np.maximum(x, 0)
 
 
-@pytest.mark.parametrize("kl_target", ["action", "state"])
-def test_every_term_of_the_loss_against_numpy(kl_target: Any) -> None:
+@pytest.mark.parametrize(
+    ("kl_target", "action_layer"), [("action", False), ("state", False), ("state", True)]
+)
+def test_every_term_of_the_loss_against_numpy(kl_target: Any, action_layer: bool) -> None:
     m, half = 9, 4  # an odd minibatch: the last sample is in neither half
     config = EMIConfig(
-        lambda_error=0.3, lambda_info=0.7, kl_weight=0.2, kl_target=kl_target, error_hidden=16
+        lambda_error=0.3,
+        lambda_info=0.7,
+        kl_weight=0.2,
+        kl_target=kl_target,
+        error_hidden=16,
+        error_action_layer=action_layer,
     )
     emi = EMI(VECTOR, CONTINUOUS, config, seed=1)
     data = batch(VECTOR, CONTINUOUS, m)
@@ -73,7 +80,8 @@ def test_every_term_of_the_loss_against_numpy(kl_target: Any) -> None:
         forward(emi.phi, data.next_obs),
         forward(emi.psi, a),
     )
-    s = forward(emi.S.joint, np.concatenate([forward(emi.S.state, data.obs), a], 1))
+    in_S = forward([emi.S.action], a) if action_layer else a
+    s = forward(emi.S.joint, np.concatenate([forward(emi.S.state, data.obs), in_S], 1))
 
     linear = np.mean(np.sum((phi_next - (phi + psi + s)) ** 2, 1))
     error = np.mean(np.sum(s**2, 1))
@@ -108,6 +116,20 @@ def test_prediction_error_by_hand() -> None:
     phi, psi = torch.tensor([[1.0, 2.0]]), torch.tensor([[0.5, 0.0]])
     error, phi_next = torch.tensor([[0.0, 1.0]]), torch.tensor([[1.0, 1.0]])
     assert prediction_error(phi, psi, error, phi_next).tolist() == [0.25 + 4.0]
+
+
+def test_the_diversity_term_is_added_after_training() -> None:
+    """bonus = r_e + w · r_d: r_e of the model before the batch, r_d of the model after it."""
+    config, data = EMIConfig(minibatch=16, diversity_weight=100.0), batch(VECTOR, CONTINUOUS, 64)
+    emi, plain = (EMI(VECTOR, CONTINUOUS, c, seed=2) for c in (config, EMIConfig(minibatch=16)))
+    error = plain.reward(data)
+    at_once = diversity(plain.embed_state(data.obs), plain.embed_state(data.next_obs), 5.0)
+    torch.testing.assert_close(emi.reward(data), error + 100 * at_once)
+    bonus, finish = emi.score(data)
+    assert finish() == plain.learn(data)
+    after = diversity(plain.embed_state(data.obs), plain.embed_state(data.next_obs), 5.0)
+    assert not torch.allclose(at_once, after, rtol=1e-2)
+    torch.testing.assert_close(bonus, error + 100 * after)
 
 
 def test_crowding_and_diversity_by_hand() -> None:
@@ -313,3 +335,106 @@ def test_the_reported_norms_are_those_of_the_learnt_embedding() -> None:
     ):
         expected = vectors.norm(dim=1).mean().item()
         assert scalars[f"emi/{name}_norm"] == pytest.approx(expected, rel=1e-4)
+
+
+def bits(emi: EMI) -> dict[str, torch.Tensor]:
+    """Parameters, gradients and Adam's state."""
+    found = {}
+    for name, p in emi.named_parameters():
+        found[name] = p.detach()
+        if p.grad is not None:
+            found[f"{name} gradient"] = p.grad
+        found |= {f"{name} {key}": v for key, v in emi.descent.optimizer.state[p].items()}
+    return found
+
+
+@pytest.mark.parametrize("m", [1, 9, 64])  # no pair for the information term, an odd number, even
+@pytest.mark.parametrize("kl_target", ["none", "action", "state"])
+@pytest.mark.parametrize("information_term", [True, False])
+@pytest.mark.parametrize("error_model", [True, False])
+@pytest.mark.parametrize("activation", ["tanh", "relu", "elu", "leaky_relu"])
+def test_steps_by_hand_are_autograds(
+    m: int, kl_target: Any, information_term: bool, error_model: bool, activation: Any
+) -> None:
+    config = EMIConfig(
+        lambda_error=0.3,
+        lambda_info=0.7,
+        kl_target=kl_target,
+        kl_weight=0.2,
+        information_term=information_term,
+        error_model=error_model,
+        state_activation=activation,
+    )
+    assert_steps_are_equal(config, CONTINUOUS, m)
+
+
+@pytest.mark.parametrize("action_space", [CONTINUOUS, DISCRETE])
+@pytest.mark.parametrize(
+    "config",
+    [
+        EMIConfig(),
+        EMIConfig(state_hidden=()),
+        EMIConfig(state_hidden=(8,), embedding_dim=1),
+        EMIConfig(embedding_dim=5, information_hidden=(16,), action_hidden=7, error_hidden=9),
+        EMIConfig(lambda_error=0, lambda_info=0),
+    ],
+)
+def test_steps_by_hand_are_autograds_for_all_sizes(config: EMIConfig, action_space: Space) -> None:
+    assert_steps_are_equal(config, action_space, 32)
+
+
+def assert_steps_are_equal(config: EMIConfig, action_space: Space, m: int) -> None:
+    """Losses and all bits after two blocks of three steps each."""
+    ours, autograd = (EMI(VECTOR, action_space, config, seed=1) for _ in range(2))
+    for block in range(2):  # Adam's state exists from the second on
+        with ours._steps(m) as step:
+            for k in range(3):
+                data = batch(VECTOR, action_space, m, seed=3 * block + k)
+                obs, action, next_obs = (
+                    torch.as_tensor(c) for c in (data.obs, data.action, data.next_obs)
+                )
+                minibatch = obs, ours.actions(action), next_obs
+                assert torch.equal(step(*minibatch), autograd.step(*minibatch))
+        found, expected = bits(ours), bits(autograd)
+        assert found.keys() == expected.keys()
+        for name, value in expected.items():
+            assert torch.equal(found[name], value), name
+
+
+def test_states_that_are_s_and_successor_are_embedded_once() -> None:
+    emi, n = EMI(VECTOR, CONTINUOUS), 600
+    pool = np.random.default_rng(0).normal(size=(n + 20, 4)).astype(np.float32)
+    obs, next_obs = np.arange(n), np.arange(n) + 2
+    next_obs[::50] = np.arange(n + 2, n + 14)  # last observations of episodes
+    action = np.zeros((n, 3), np.float32)
+    shared = Transitions(Rows(pool, obs), action, Rows(pool, next_obs))
+    rows = []
+    emi.phi.register_forward_hook(lambda module, inputs, output: rows.append(len(output)))
+    bonus = emi.reward(shared)
+    assert rows == [n + 14]
+    apart = Transitions(pool[obs], action, pool[next_obs])
+    torch.testing.assert_close(bonus, emi.reward(apart), rtol=1e-4, atol=1e-6)
+    assert rows[1:] == [n, n]
+
+
+def test_older_frames_are_not_gathered(monkeypatch: pytest.MonkeyPatch) -> None:
+    emi, data = EMI(IMAGE, DISCRETE, EMIConfig(minibatch=8)), batch(IMAGE, DISCRETE, 16)
+    frames = np.array(data.obs).reshape(-1, 52, 52)
+    stacks = Stacks(frames, np.arange(64).reshape(16, 4))
+    lazy = Transitions(
+        Rows(stacks, np.arange(15)), data.action[:15], Rows(stacks, np.arange(1, 16))
+    )
+    whole = Transitions(*(np.asarray(c) for c in (lazy.obs, lazy.action, lazy.next_obs)))
+    twin = EMI(IMAGE, DISCRETE, EMIConfig(minibatch=8))
+    gathered = set()
+    get = Stacks.__getitem__
+
+    def spy(self: Stacks, which: Any) -> Any:
+        found = get(self, which)
+        gathered.add(found.shape[1])
+        return found
+
+    monkeypatch.setattr(Stacks, "__getitem__", spy)
+    assert emi.learn(lazy) == twin.learn(whole)
+    assert torch.equal(emi.reward(lazy), twin.reward(whole))
+    assert gathered == {1}

@@ -304,6 +304,20 @@ def test_actions_are_used_only_with_use_actions() -> None:
     torch.testing.assert_close(ex2.pool.rows[:30, 4:], unit)
 
 
+def test_actions_as_sampled() -> None:
+    data = vectors(30)
+    data = dataclasses.replace(data, action=5 * np.asarray(data.action))
+    config = dataclasses.replace(SMALL, use_actions=True, sampled_actions=True)
+    ex2 = EX2(VECTOR, CONTINUOUS, config)
+    assert ex2.wants_sampled_actions
+    ex2.learn(data)
+    unit = torch.as_tensor(data.action, dtype=torch.float32) / 2  # the bounds are ±2
+    assert unit.abs().max() > 1
+    torch.testing.assert_close(ex2.pool.rows[:30, 4:], unit)
+    states_only = EX2(VECTOR, CONTINUOUS, dataclasses.replace(SMALL, sampled_actions=True))
+    assert not states_only.wants_sampled_actions
+
+
 def test_the_next_state_has_no_part_in_it() -> None:
     data = vectors(10, seed=1)
     ex2 = EX2(VECTOR, CONTINUOUS, SMALL)

@@ -29,7 +29,7 @@ def write_arm(
         path = arm.path(root, seed)
         path.parent.mkdir(parents=True, exist_ok=True)
         options = {"seed": seed, "threads": 1, "steps": round(arm.steps * scale)}
-        config = to_dict(resolve(arm.env, arm.method, options, words=arm.settings))
+        config = to_dict(resolve(arm.env, arm.method, options, arm.settings, arm.preset))
         start = {"command": "emi train", "commit": "c0ffee", "modified": False}
         start["machine"] = {"cpu": "some CPU", "cores": 2}
         changed = [word.partition("=")[0] for word in arm.settings]

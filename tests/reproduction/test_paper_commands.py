@@ -43,6 +43,13 @@ NAMES = [
     "performance_profile",
     "coefficient_search",
     "open_choices",
+    "paper_settings",
+    "paths_per_batch",
+    "baseline_settings",
+    "robust",
+    "robust_parts",
+    "dense_task",
+    "development",
     "rounding",
     "sb3_success",
     "crossing",
@@ -102,6 +109,7 @@ def test_everything_is_drawn_and_the_same_runs_give_the_same_bytes(
         "embedding_paths",
         "atari_curves",
         "box_image",
+        "dense_task",
         "sb3_success",
     }
     assert all(str(path) in said.out.splitlines() for path in whole.iterdir())

@@ -57,14 +57,14 @@ def test_every_setting_of_every_grid_is_one_of_the_config() -> None:
     arms = {arm for experiment in EXPERIMENTS for arm in experiment.arms}
     assert len(arms) > 80
     for arm in arms:
-        config = resolve(arm.env, arm.method, words=arm.settings)
+        config = resolve(arm.env, arm.method, words=arm.settings, name=arm.preset)
         assert config.method == arm.method
 
 
 def test_two_arms_never_share_a_run_directory_unless_they_are_the_same_run() -> None:
     owners: dict[Path, object] = {}
     for arm in {arm for e in EXPERIMENTS for arm in e.arms if not arm.past}:
-        config = resolve(arm.env, arm.method, words=arm.settings)
+        config = resolve(arm.env, arm.method, words=arm.settings, name=arm.preset)
         for seed in arm.seeds:
             place = arm.path(Path(), seed)
             assert owners.setdefault(place, (config, arm.steps)) == (config, arm.steps), place

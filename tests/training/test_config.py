@@ -180,8 +180,14 @@ def test_texts_become_values(word: str, key: str, value: object) -> None:
         ("trpo=3", "trpo must be a TRPOConfig, got "),
         ("trpo.max_k=1", "unknown setting 'trpo.max_k': did you mean 'trpo.max_kl'?"),
         ("no.such.key=1", "unknown setting 'no.such.key': see the keys with --print-config"),
-        ("method=trpo", "method cannot be changed with --set: use the argument ENV or --method"),
-        ("env=BoxImage", "env cannot be changed with --set: use the argument ENV or --method"),
+        (
+            "method=trpo",
+            "method cannot be changed with --set: use the argument ENV, --method or --preset",
+        ),
+        (
+            "env=BoxImage",
+            "env cannot be changed with --set: use the argument ENV, --method or --preset",
+        ),
     ],
 )
 def test_a_text_that_is_no_value_gets_one_sentence(word: str, sentence: str) -> None:

@@ -300,3 +300,54 @@ def test_the_command_of_a_config_gives_it_again(
     capsys: pytest.CaptureFixture[str], config: TrainConfig
 ) -> None:
     assert printed(command_words(config), capsys) == config
+
+
+@pytest.mark.parametrize("env", ANY_ENV)
+@pytest.mark.parametrize("method", METHODS)
+def test_the_preset_robust_works_with_every_method_and_environment(env: str, method: str) -> None:
+    config, paper = preset(env, method, "robust"), preset(env, method)
+    assert change(config, {}) == config
+    assert from_dict(json.loads(json.dumps(to_dict(config)))) == config
+    assert changed_settings(config) == []
+    words = ["train", env, "--method", method, "--preset", "robust", "--seed", "0"]
+    assert command_words(config) == words
+    # The bonus, its coefficient, the budget and the trust region are the paper's.
+    assert (config.eta, config.intrinsic, config.trpo) == (paper.eta, paper.intrinsic, paper.trpo)
+    assert (config.steps, config.steps_per_iteration) == (paper.steps, paper.steps_per_iteration)
+    assert (config.value.memory > 0) == (paper.value.kind == "linear")
+
+
+def test_the_settings_of_the_preset_robust() -> None:
+    config, paper = preset("SparseHalfCheetah", name="robust"), preset("SparseHalfCheetah")
+    robust, before = flatten(config), flatten(paper)
+    assert {key: value for key, value in robust.items() if value != before[key]} == {
+        "preset": "robust",
+        "gae_lambda": 0.97,
+        "policy.init_std": 0.5,
+        "value.memory": 0.995,
+        "value.memory_episodes": 20,
+        "streams.separate": True,
+        "streams.discount": 0.995,
+        "streams.gae_lambda": 1.0,
+        "streams.episodic": True,
+        "keeping.stake_power": 1.0,
+        "keeping.patience": 5,
+        "keeping.min_std": 0.3,
+    }
+
+
+def test_a_preset_by_its_name() -> None:
+    robust = preset("SparseHalfCheetah", "rnd", "robust")
+    assert resolve("SparseHalfCheetah", "rnd", {"preset": "robust"}) == robust
+    assert resolve("SparseHalfCheetah", "rnd", name="robust") == robust
+    changed = resolve("SparseHalfCheetah", "rnd", {"eta": 0.5}, ["keeping.patience=9"], "robust")
+    assert changed_settings(changed) == ["eta", "keeping.patience"]
+    assert resolve("SparseHalfCheetah", "rnd", to_dict(changed)) == changed
+    with pytest.raises(UserError, match=r"^unknown preset 'robus': choose one of paper, robust$"):
+        preset("SparseHalfCheetah", name="robus")
+    with pytest.raises(
+        UserError, match=r"^these settings are for the preset 'robust', not 'paper'"
+    ):
+        resolve("SparseHalfCheetah", "rnd", {"preset": "robust"}, name="paper")
+    with pytest.raises(UserError, match="preset cannot be changed with --set"):
+        resolve("SparseHalfCheetah", words=["preset=robust"])

@@ -488,3 +488,14 @@ def test_train_takes_a_config_as_a_value() -> None:
 def test_a_missing_cuda_device_is_one_sentence() -> None:
     with pytest.raises(UserError, match=r"^this machine has no CUDA device: set device to cpu$"):
         emi.train("SparseHalfCheetah", device="cuda")
+
+
+@pytest.mark.parametrize("sampled", [False, True])
+def test_a_method_can_ask_for_actions_as_sampled(sampled: bool) -> None:
+    trainer = Trainer(small("ex2", {"intrinsic.sampled_actions": sampled}))
+    trainer.iterate()
+    assert isinstance(trainer.intrinsic, emi.EX2)
+    actions = trainer.intrinsic.pool.rows[:300, -6:].abs()
+    # σ is 1: a third of the components lie outside of [−1, 1].
+    assert 0.2 < (actions >= 1).float().mean() < 0.45
+    assert (actions > 1).any() == sampled

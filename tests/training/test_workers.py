@@ -19,7 +19,7 @@ import torch
 from gymnasium.vector import AutoresetMode
 from oracle import OracleVectorEnv
 
-from emi.agent.acting import Layer, Network
+from emi.agent.acting import ActingLayer, ActingNetwork
 from emi.agent.numpy_policy import network_of
 from emi.agent.play import Trace
 from emi.agent.policy import AnyPolicy, PolicyConfig, make_policy
@@ -183,7 +183,9 @@ def test_errors_reach_the_trainer(
 
     monkeypatch.setattr(module, "play", fail)
     request, answer = io.BytesIO(), io.BytesIO()
-    network = Network([Layer("linear")], [np.zeros((6, 20), np.float32), np.zeros(6, np.float32)])
+    network = ActingNetwork(
+        [ActingLayer("linear")], [np.zeros((6, 20), np.float32), np.zeros(6, np.float32)]
+    )
     module._send(request, [0, network.layers], [np.zeros((3, 1, 6)), *network.weights])
     request.seek(0)
     module._work(Share("SparseHalfCheetah", 1, 0, 1), request, answer)

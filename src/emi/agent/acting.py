@@ -17,17 +17,17 @@ from emi.batch import Array
 from emi.spaces import UnitRange
 
 
-class Layer(NamedTuple):
+class ActingLayer(NamedTuple):
     """One layer: "linear" with the next weight and bias, or an activation with its parameter."""
 
     kind: str
     parameter: float = 0.0  # α of "elu", the negative slope of "leaky_relu"
 
 
-class Network(NamedTuple):
+class ActingNetwork(NamedTuple):
     """A fully connected network: its layers, and the weights of the linear ones."""
 
-    layers: Sequence[Layer]
+    layers: Sequence[ActingLayer]
     weights: Sequence[Array]  # [out, in] and [out] of every linear layer, in order
 
     def function(self) -> Callable[[Array], Array]:
@@ -44,7 +44,7 @@ class Network(NamedTuple):
         return outputs
 
 
-def _layer(layer: Layer, weights: Iterator[Array]) -> Callable[[Array], Array]:
+def _layer(layer: ActingLayer, weights: Iterator[Array]) -> Callable[[Array], Array]:
     """A function of one layer. Activations follow a linear layer, and overwrite its output."""
     parameter = layer.parameter
     match layer.kind:
@@ -85,11 +85,14 @@ class BoxActions:
         """Mean [n, A] plus noise [n, A], as [n, *action]."""
         return (mean + noise).reshape(-1, *self.shape)
 
+    def rescale(self, action: Array) -> Array:
+        """From units of [−1, 1] to those of the environment, possibly outside its bounds."""
+        return action if self._is_unit else self._unit.centre + self._unit.half * action
+
     def to_env(self, action: Array) -> Array:
         """From units of [−1, 1] to those of the environment, clipped to its bounds."""
-        rescaled = action if self._is_unit else self._unit.centre + self._unit.half * action
         # Clip after rescaling, whose rounding can leave the space; np.clip takes twice as long.
-        return np.minimum(np.maximum(rescaled, self._low), self._high)
+        return np.minimum(np.maximum(self.rescale(action), self._low), self._high)
 
 
 class DiscreteActions:
@@ -102,6 +105,10 @@ class DiscreteActions:
     def chosen(self, logits: Array, noise: Array) -> Array:
         """[n, A], [n, A] to [n]: with Gumbel noise, a draw from the softmax of the logits."""
         return np.argmax(logits + noise, axis=1)
+
+    def rescale(self, action: Array) -> Array:
+        """The same as `to_env`: there is nothing to clip."""
+        return self.to_env(action)
 
     def to_env(self, action: Array) -> Array:
         """From 0, 1, … to the values of the action space."""

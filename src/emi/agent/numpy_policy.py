@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from emi.agent.acting import Layer, Network
+from emi.agent.acting import ActingLayer, ActingNetwork
 from emi.batch import Array
 from emi.nets import Flat, Pixels
 
@@ -28,25 +28,25 @@ def in_numpy(trunk: nn.Sequential, head: nn.Linear) -> Callable[[Array], Array]:
     return through_torch
 
 
-def network_of(trunk: nn.Sequential, head: nn.Linear) -> Network:
+def network_of(trunk: nn.Sequential, head: nn.Linear) -> ActingNetwork:
     """The fully connected layers of a policy; on the CPU they share memory with it."""
-    layers: list[Layer] = []
+    layers: list[ActingLayer] = []
     weights: list[Array] = []
     for module in (*trunk, head):
         match module:
             case Flat():
                 pass  # the network flattens what it reads
             case nn.Linear():
-                layers.append(Layer("linear"))
+                layers.append(ActingLayer("linear"))
                 weights += [p.detach().cpu().numpy() for p in (module.weight, module.bias)]
             case nn.Tanh():
-                layers.append(Layer("tanh"))
+                layers.append(ActingLayer("tanh"))
             case nn.ReLU():
-                layers.append(Layer("relu"))
+                layers.append(ActingLayer("relu"))
             case nn.ELU(alpha=alpha):
-                layers.append(Layer("elu", alpha))
+                layers.append(ActingLayer("elu", alpha))
             case nn.LeakyReLU(negative_slope=slope):
-                layers.append(Layer("leaky_relu", slope))
+                layers.append(ActingLayer("leaky_relu", slope))
             case _:
                 raise TypeError(f"no NumPy version of {module} is known")
-    return Network(layers, weights)
+    return ActingNetwork(layers, weights)

@@ -1,9 +1,10 @@
 """Stochastic policies: a network gives the parameters of a distribution over actions.
 
 A policy maps observations to one tensor of distribution parameters, `forward(obs) -> [n, P]`. The
-other methods that TRPO needs are pure functions of such tensors. `fisher` multiplies a tangent by
-the Fisher information F of the distribution in these parameters. With the network's Jacobian J, the
-Hessian of the KL is JᵀFJ (Gauss–Newton).
+other methods that TRPO needs are pure functions of such tensors. `fisher` returns the Fisher
+information F of the distribution in these parameters, as a function that multiplies a tangent by
+it. `linearise` returns the Jacobian J of the parameters in the weights. The Hessian of the KL is
+JᵀFJ (Gauss–Newton).
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ import torch
 from torch import Tensor, nn
 
 from emi.agent.acting import BoxActions, DiscreteActions
+from emi.agent.linearised import Linearised
 from emi.agent.numpy_policy import in_numpy
-from emi.agent.push_forward import push_forward
 from emi.batch import Array
 from emi.nets import Activation, linear, trunk
 from emi.settings import PositiveFloat, PositiveInt
@@ -61,16 +62,15 @@ class GaussianPolicy(nn.Module):
         self.log_std = nn.Parameter(torch.full((self.actions.size,), math.log(config.init_std)))
 
     def forward(self, obs: Tensor) -> Tensor:
-        return self._with_std(self.head(self.trunk(obs)))
+        return self.with_std(self.head(self.trunk(obs)))
 
-    def _with_std(self, mean: Tensor) -> Tensor:
+    def with_std(self, mean: Tensor) -> Tensor:
+        """mean [n, A] to parameters [n, 2A]."""
         return torch.cat([mean, self.log_std.clamp(min=MIN_LOG_STD).expand_as(mean)], dim=1)
 
-    def push_forward(self, obs: Tensor, change: Mapping[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-        """`forward`, and J v for a `change` v of the weights; [n, 2A] each."""
-        mean, tangent = push_forward([*self.trunk, self.head], obs, change)
-        std_tangent = change[self.log_std] * (self.log_std >= MIN_LOG_STD)
-        return self._with_std(mean), torch.cat([tangent, std_tangent.expand_as(tangent)], dim=1)
+    def linearise(self, obs: Tensor) -> LinearisedGaussian:
+        """`forward` and its Jacobian in the weights."""
+        return LinearisedGaussian(self, obs)
 
     def outputs(self) -> Callable[[Array], Array]:
         """obs [n, ...] to means [n, A], in NumPy; valid until the weights change."""
@@ -105,11 +105,39 @@ class GaussianPolicy(nn.Module):
         _, log_std = parameters.chunk(2, dim=1)
         return (log_std + 0.5 * math.log(2 * math.pi * math.e)).sum(1)
 
-    def fisher(self, parameters: Tensor, tangent: Tensor) -> Tensor:
-        """F = diag(1/σ², 2) in (mean, log σ); [n, 2A] to [n, 2A]."""
+    def fisher(self, parameters: Tensor) -> Callable[[Tensor], Tensor]:
+        """F = diag(1/σ², 2) in (mean, log σ), a function of a tangent; [n, 2A] to [n, 2A]."""
         _, log_std = parameters.chunk(2, dim=1)
-        mean_tangent, log_std_tangent = tangent.chunk(2, dim=1)
-        return torch.cat([mean_tangent * torch.exp(-2 * log_std), 2 * log_std_tangent], dim=1)
+        diagonal = torch.cat([torch.exp(-2 * log_std), torch.full_like(log_std, 2.0)], dim=1)
+        return diagonal.mul
+
+
+class LinearisedGaussian:
+    """As `Linearised`, with log σ, a column of the parameters that is the same in every row."""
+
+    def __init__(self, policy: GaussianPolicy, obs: Tensor) -> None:
+        self._mean = Linearised([*policy.trunk, policy.head], obs, part_of_rows=True)
+        self._log_std = policy.log_std
+        with torch.no_grad():
+            self._free = policy.log_std >= MIN_LOG_STD
+            self.out = policy.with_std(self._mean.out)
+
+    @property
+    def bytes(self) -> int:
+        return self._mean.bytes + self.out.nbytes
+
+    @torch.no_grad()
+    def push_forward(self, change: Mapping[Tensor, Tensor]) -> Tensor:
+        """J v, [n, 2A]."""
+        tangent = self._mean.push_forward(change)
+        std_tangent = change[self._log_std] * self._free
+        return torch.cat([tangent, std_tangent.expand_as(tangent)], dim=1)
+
+    @torch.no_grad()
+    def pull_back(self, u: Tensor) -> list[Tensor]:
+        """Jᵀ u for u [n, 2A]: a tensor per parameter, in the order of `parameters()`."""
+        u_mean, u_std = u.chunk(2, dim=1)
+        return [u_std.sum(0) * self._free, *self._mean.pull_back(u_mean)]
 
 
 class CategoricalPolicy(nn.Module):
@@ -130,9 +158,9 @@ class CategoricalPolicy(nn.Module):
     def forward(self, obs: Tensor) -> Tensor:
         return self.head(self.trunk(obs))
 
-    def push_forward(self, obs: Tensor, change: Mapping[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-        """`forward`, and J v for a `change` v of the weights; [n, A] each."""
-        return push_forward([*self.trunk, self.head], obs, change)
+    def linearise(self, obs: Tensor) -> Linearised:
+        """`forward` and its Jacobian in the weights."""
+        return Linearised([*self.trunk, self.head], obs)
 
     def outputs(self) -> Callable[[Array], Array]:
         """obs [n, ...] to logits [n, A], in NumPy; valid until the weights change."""
@@ -163,13 +191,19 @@ class CategoricalPolicy(nn.Module):
         log = parameters.log_softmax(1)
         return -(log.exp() * log).sum(1)
 
-    def fisher(self, parameters: Tensor, tangent: Tensor) -> Tensor:
-        """F = diag(p) − ppᵀ in the logits; [n, A] to [n, A]."""
+    def fisher(self, parameters: Tensor) -> Callable[[Tensor], Tensor]:
+        """F = diag(p) − ppᵀ in the logits, a function of a tangent; [n, A] to [n, A]."""
         p = parameters.softmax(1)
-        return p * tangent - p * (p * tangent).sum(1, keepdim=True)
+
+        def multiply(tangent: Tensor) -> Tensor:
+            weighted = p * tangent
+            return weighted - p * weighted.sum(1, keepdim=True)
+
+        return multiply
 
 
 AnyPolicy = GaussianPolicy | CategoricalPolicy
+Jacobian = LinearisedGaussian | Linearised
 
 
 def actor(policy: AnyPolicy, rng: np.random.Generator) -> Callable[[Array], Array]:

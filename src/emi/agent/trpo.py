@@ -10,17 +10,22 @@ slices of the batch: memory is bounded by one slice, and their number changes on
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.func import functional_call
 
-from emi.agent.policy import AnyPolicy
-from emi.batch import PIECE_ENTRIES, Rows, as_tensor
+from emi.agent.policy import AnyPolicy, Jacobian
+from emi.batch import PIECE_ENTRIES, IntArray, Rows, as_tensor
 from emi.settings import Fraction, NotNegativeFloat, NotNegativeInt, PositiveFloat, PositiveInt
+
+T = TypeVar("T")
+KEPT_BYTES = 2**29  # of activations of π_old during a step
+GOLDEN_RATIO = (math.sqrt(5) - 1) / 2
 
 
 @dataclass(frozen=True)
@@ -41,6 +46,8 @@ class TRPOConfig:
     """number of tries before the step is rejected (authors' code)"""
     slices: NotNegativeInt = 0
     """number of slices of the batch; 0: chosen by the size of observations (authors: 16)"""
+    fisher_fraction: Fraction = 1.0
+    """share of the batch that H is computed from (0.1: TRPO paper, appendix C; EX2's authors)"""
 
 
 class Slice(NamedTuple):
@@ -49,12 +56,56 @@ class Slice(NamedTuple):
     obs: Rows  # [m, *observation], gathered in each pass, so that only m images are in memory
     action: Tensor  # [m, *action]
     advantage: Tensor  # [m]
-    old: Tensor  # [m, P], parameters of π_old
     weight: float
 
 
 def states(part: Slice) -> Tensor:
     return as_tensor(part.obs, part.action.device)
+
+
+class Old(NamedTuple):
+    """π_old on a slice."""
+
+    parameters: Tensor  # [m, P]
+    log_prob: Tensor  # [m], of the actions
+
+
+class AtOld(NamedTuple):
+    """π_old on a slice with its first derivatives."""
+
+    part: Slice
+    net: Jacobian  # J, of the distribution's parameters in the weights
+    fisher: Callable[[Tensor], Tensor]  # F, in the distribution's parameters
+
+
+class Linearisations:
+    """π_old and its first derivatives on every slice.
+
+    The activations are kept for as many slices as fit into `kept_bytes`, and computed again each
+    time for the others.
+    """
+
+    def __init__(self, policy: AnyPolicy, slices: Sequence[Slice], kept_bytes: int) -> None:
+        self._policy, self._slices = policy, slices
+        self._free = kept_bytes
+        self._kept: dict[int, AtOld] = {}
+
+    def map(self, function: Callable[[AtOld], T]) -> Iterator[T]:
+        """The results for every slice; activations that are not kept are freed before the next."""
+        for k, part in enumerate(self._slices):
+            yield function(self._kept[k] if k in self._kept else self._compute(k, part))
+
+    def _compute(self, k: int, part: Slice) -> AtOld:
+        net = self._policy.linearise(states(part))
+        found = AtOld(part, net, self._policy.fisher(net.out))
+        if net.bytes <= self._free:
+            self._free -= net.bytes
+            self._kept[k] = found
+        return found
+
+    @property
+    def kept_rows(self) -> int:
+        return sum(len(found.net.out) for found in self._kept.values())
 
 
 class LineSearch(NamedTuple):
@@ -106,70 +157,77 @@ def conjugate_gradient(
 
 
 def fisher_vector_product(
-    policy: AnyPolicy, slices: Sequence[Slice], damping: float
+    policy: AnyPolicy, old: Linearisations, damping: float
 ) -> Callable[[Tensor], Tensor]:
     """v ↦ (H + damping·I) v, where H = E[JᵀFJ] is exact.
 
     J is the Jacobian of the distribution's parameters in the weights, F the Fisher information in
-    these parameters. JᵀF(Jv) is a backward pass over the graph of the network. With one slice, the
-    graph is built once for all products, and Jv is the gradient of u ↦ vᵀ(Jᵀu), which is linear in
-    u (double backward). With several slices, the graphs do not fit into memory together: each is
-    rebuilt for every product, and Jv is computed in the forward pass.
+    these parameters.
     """
     weights = list(policy.parameters())
 
-    def pull_back(out: Tensor, tangent: Tensor, part: Slice) -> Tensor:
-        weighted = policy.fisher(part.old, tangent) / len(tangent)
-        return flatten(torch.autograd.grad(out, weights, weighted, retain_graph=len(slices) == 1))
+    def product(v: Tensor) -> Tensor:
+        change: dict[Tensor, Tensor] = dict(zip(weights, unflatten(v, weights), strict=True))
 
-    if len(slices) == 1:
-        out = policy(states(slices[0]))
-        u = torch.zeros_like(out, requires_grad=True)
-        transposed = flatten(torch.autograd.grad(out, weights, u, create_graph=True))
+        def on_slice(at: AtOld) -> Tensor:
+            weighted = at.fisher(at.net.push_forward(change)) / len(at.net.out)
+            return at.part.weight * flatten(at.net.pull_back(weighted))
 
-        def product(v: Tensor) -> Tensor:
-            (tangent,) = torch.autograd.grad(transposed, u, v, retain_graph=True)
-            return pull_back(out, tangent, slices[0]) + damping * v
-
-    else:
-
-        def product(v: Tensor) -> Tensor:
-            change: dict[Tensor, Tensor] = dict(zip(weights, unflatten(v, weights), strict=True))
-            total = damping * v
-            for part in slices:
-                total += part.weight * pull_back(*policy.push_forward(states(part), change), part)
-            return total
+        total = damping * v
+        for term in old.map(on_slice):
+            total += term
+        return total
 
     return product
 
 
-def surrogate_loss(policy: AnyPolicy, parameters: Tensor, part: Slice) -> Tensor:
+def surrogate_loss(
+    policy: AnyPolicy, parameters: Tensor, part: Slice, old_log_prob: Tensor
+) -> Tensor:
     """−E[ratio · A] over the slice."""
-    log_ratio = policy.log_prob(parameters, part.action) - policy.log_prob(part.old, part.action)
+    log_ratio = policy.log_prob(parameters, part.action) - old_log_prob
     return -(log_ratio.exp() * part.advantage).mean()
 
 
-def surrogate_gradient(policy: AnyPolicy, slices: Sequence[Slice]) -> tuple[float, Tensor]:
-    """Loss and flat gradient at π_old."""
-    weights = list(policy.parameters())
-    loss, total = 0.0, torch.zeros_like(flatten(weights))
-    for part in slices:
-        value = surrogate_loss(policy, policy(states(part)), part)
-        total += part.weight * flatten(torch.autograd.grad(value, weights))
-        loss += part.weight * value.item()
-    return loss, total
+class Surrogate(NamedTuple):
+    """The surrogate loss at π_old, where every ratio is 1."""
+
+    loss: float
+    gradient: Tensor  # [parameters]
+    old: list[Old]  # of each slice
 
 
-def evaluate(policy: AnyPolicy, slices: Sequence[Slice], theta: Tensor) -> tuple[float, float]:
+def surrogate_gradient(policy: AnyPolicy, old: Linearisations) -> Surrogate:
+    """Loss and flat gradient at π_old, in one pass over the slices."""
+
+    def on_slice(at: AtOld) -> tuple[float, Tensor, Old]:
+        parameters = at.net.out.detach().requires_grad_()
+        log_prob = policy.log_prob(at.net.out, at.part.action)
+        value = surrogate_loss(policy, parameters, at.part, log_prob)
+        (u,) = torch.autograd.grad(value, parameters)
+        gradient = at.part.weight * flatten(at.net.pull_back(u))
+        return at.part.weight * value.item(), gradient, Old(at.net.out, log_prob)
+
+    loss, total, found = 0.0, torch.zeros_like(flatten(list(policy.parameters()))), []
+    for value, gradient, before in old.map(on_slice):
+        loss += value
+        total += gradient
+        found.append(before)
+    return Surrogate(loss, total, found)
+
+
+def evaluate(
+    policy: AnyPolicy, slices: Sequence[Slice], old: Sequence[Old], theta: Tensor
+) -> tuple[float, float]:
     """Surrogate loss and mean KL of the policy with parameters θ; the policy is not changed."""
     names = [name for name, _ in policy.named_parameters()]
     weights = dict(zip(names, unflatten(theta, list(policy.parameters())), strict=True))
     loss = kl = 0.0
     with torch.no_grad():
-        for part in slices:
+        for part, before in zip(slices, old, strict=True):
             new = functional_call(policy, weights, (states(part),))
-            loss += part.weight * surrogate_loss(policy, new, part).item()
-            kl += part.weight * policy.kl(part.old, new).mean().item()
+            loss += part.weight * surrogate_loss(policy, new, part, before.log_prob).item()
+            kl += part.weight * policy.kl(before.parameters, new).mean().item()
     return loss, kl
 
 
@@ -192,9 +250,7 @@ def line_search(
     return LineSearch(theta, False, config.max_backtracks, loss, 0.0)
 
 
-def cut(
-    policy: AnyPolicy, obs: Rows, action: Tensor, advantage: Tensor, slices: int
-) -> list[Slice]:
+def cut(obs: Rows, action: Tensor, advantage: Tensor, slices: int) -> list[Slice]:
     """`slices` nearly equal parts; 0: parts of at most `PIECE_ENTRIES` entries of observations."""
     parts = []
     n = len(action)
@@ -202,24 +258,48 @@ def cut(
     for i in range(slices):
         rows = slice(i * n // slices, (i + 1) * n // slices)
         part_obs = Rows(obs.pool, obs.index[rows])
-        with torch.no_grad():
-            old = policy(as_tensor(part_obs, action.device))
         weight = (rows.stop - rows.start) / n
-        parts.append(Slice(part_obs, action[rows], advantage[rows], old, weight))
+        parts.append(Slice(part_obs, action[rows], advantage[rows], weight))
     return parts
+
+
+def spread_rows(n: int, fraction: float) -> IntArray:
+    """Rows of a time-major batch that cover all times and environments, in order, without draws.
+
+    One row from each of ⌈fraction · n⌉ equal intervals. A constant position in the interval would
+    choose the same environments again and again if their number and the length of the interval have
+    a common divisor. The position k² · golden ratio (mod 1) has no period: with a linear sequence,
+    some numbers of environments would leave environments out.
+    """
+    count = math.ceil(fraction * n)
+    k = np.arange(count)
+    start, stop = k * n // count, (k + 1) * n // count
+    position = k * k * GOLDEN_RATIO % 1
+    return start + (position * (stop - start)).astype(np.int64)
 
 
 def trpo_step(
     policy: AnyPolicy, obs: Rows, action: Tensor, advantage: Tensor, config: TRPOConfig
 ) -> StepReport:
     """One trust-region step on a batch [n, ...]; changes the weights only if it is accepted."""
-    parts = cut(policy, obs, action, advantage, config.slices)
-    entropy = sum(part.weight * policy.entropy(part.old).mean().item() for part in parts)
-    loss, gradient = surrogate_gradient(policy, parts)
+    parts = cut(obs, action, advantage, config.slices)
+    fisher_parts = parts
+    if config.fisher_fraction < 1:
+        rows = spread_rows(len(action), config.fisher_fraction)
+        fisher_obs = Rows(obs.pool, obs.index[rows])
+        fisher_parts = cut(fisher_obs, action[rows], advantage[rows], config.slices)
+    fisher_nets = Linearisations(policy, fisher_parts, KEPT_BYTES)
+    nets = fisher_nets if fisher_parts is parts else Linearisations(policy, parts, kept_bytes=0)
+
+    loss, gradient, old = surrogate_gradient(policy, nets)
+    entropy = sum(
+        part.weight * policy.entropy(before.parameters).mean().item()
+        for part, before in zip(parts, old, strict=True)
+    )
     unchanged = StepReport(0.0, entropy, False, 0, 0.0)
     if not gradient.any():
         return unchanged
-    product = fisher_vector_product(policy, parts, config.damping)
+    product = fisher_vector_product(policy, fisher_nets, config.damping)
     direction, residual = conjugate_gradient(
         product, -gradient, config.cg_iterations, config.cg_tolerance
     )
@@ -231,7 +311,7 @@ def trpo_step(
 
     weights = list(policy.parameters())
     theta = flatten(weights).detach()
-    found = line_search(lambda new: evaluate(policy, parts, new), theta, step, loss, config)
+    found = line_search(lambda new: evaluate(policy, parts, old, new), theta, step, loss, config)
     if found.accepted:
         with torch.no_grad():
             for weight, new in zip(weights, unflatten(found.theta, weights), strict=True):

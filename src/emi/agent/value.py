@@ -23,7 +23,13 @@ from torch import Tensor, nn
 from emi.batch import FloatArray, IntArray, Rows, as_tensor, in_pieces
 from emi.errors import UserError
 from emi.nets import Activation, linear, load_optimizer, trunk
-from emi.settings import NotNegativeFloat, PositiveFloat, PositiveInt
+from emi.settings import (
+    FractionOrZero,
+    NotNegativeFloat,
+    NotNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+)
 from emi.spaces import is_image
 from emi.stored_state import EXTRA, expect, expect_adam, expect_keys
 
@@ -40,6 +46,12 @@ class ValueConfig:
     """activation of these layers"""
     ridge: NotNegativeFloat = 1e-5
     """regularisation of the least squares (rllab's linear_feature_baseline)"""
+    memory: FractionOrZero = 0.0
+    """ρ, weight of the earlier batches in the least squares, per iteration; 0: the newest batch
+    only, as in the paper (ours; see docs/keeping.md)"""
+    memory_episodes: NotNegativeInt = 0
+    """N: each rewarded episode of a batch takes a share 1/N of the weight of the earlier ones;
+    0: rewards do not matter (ours)"""
     learning_rate: PositiveFloat = 1e-3
     """Adam step size of the network (authors' scripts)"""
     epochs: PositiveInt = 5
@@ -56,8 +68,20 @@ def features(obs: Tensor, clock: Tensor) -> Tensor:
     return torch.cat([o, o**2, t, t**2, t**3, torch.ones_like(t)], dim=1)
 
 
+def past_weight(memory: float, episodes: int, rewarded: int) -> float:
+    """ρ · max(0, 1 − n/N), the weight of earlier batches when n episodes were rewarded; N = 0: ρ.
+
+    The memory then holds about N rewarded episodes: it is long while rewards are rare, and follows
+    the policy closely when most episodes are rewarded.
+    """
+    return memory * (max(0.0, 1 - rewarded / episodes) if episodes > 0 else 1.0)
+
+
 class LinearFeatureValue(nn.Module):
     """Ridge regression on `features`; predicts 0 before the first fit.
+
+    With a `memory`, the sums XᵀX and Xᵀy of earlier batches are kept with a decaying weight w, see
+    `past_weight`: G ← w G + XᵀX, m ← w m + Xᵀy.
 
     `predict_after` uses a second fit, without the features of time. With them, the value of a state
     after the last step T would be the continuation of the returns γ^(T−t) V(s_T) to t = T, which is
@@ -73,6 +97,8 @@ class LinearFeatureValue(nn.Module):
     coefficients: Tensor
     after: Tensor | None  # coefficients without the features of time
     after_range: Tensor | None  # [2], the lowest and the highest return of the last fit
+    gram: Tensor | None  # XᵀX of all batches so far, with their weights; None without a memory
+    moment: Tensor | None  # Xᵀy
 
     def __init__(self, observation_space: gymnasium.Space, config: ValueConfig) -> None:
         super().__init__()
@@ -84,6 +110,11 @@ class LinearFeatureValue(nn.Module):
         # None, and absent from checkpoints, until an episode is cut.
         self.register_buffer("after", None)
         self.register_buffer("after_range", None)
+        self.memory, self.memory_episodes = config.memory, config.memory_episodes
+        kept = config.memory > 0
+        square = torch.zeros(size, size, dtype=torch.float64) if kept else None
+        self.register_buffer("gram", square)
+        self.register_buffer("moment", torch.zeros(size, dtype=torch.float64) if kept else None)
 
     def predict(self, obs: Rows, clock: IntArray) -> FloatArray:
         x = features(as_tensor(obs), torch.as_tensor(clock))
@@ -103,9 +134,15 @@ class LinearFeatureValue(nn.Module):
         rng: np.random.Generator,
         *,
         cut: bool = False,
+        rewarded: int = 0,
     ) -> dict[str, float]:
+        """Fit to returns; `rewarded` is the number of rewarded episodes, for the memory."""
         x, y = features(as_tensor(obs), torch.as_tensor(clock)), torch.as_tensor(target)
         gram, moment = x.T @ x, x.T @ y
+        if self.gram is not None and self.moment is not None:
+            weight = past_weight(self.memory, self.memory_episodes, rewarded)
+            gram = self.gram.mul_(weight).add_(gram)
+            moment = self.moment.mul_(weight).add_(moment)
         solution = _ridge_regression(gram, moment, self.ridge)
         if solution is not None:
             self.coefficients.copy_(solution)
@@ -123,7 +160,8 @@ class LinearFeatureValue(nn.Module):
 
     def _check_stored(self, state: Mapping[str, Any], place: str) -> None:
         if "after" in state or "after_range" in state:
-            expect_keys(state, ("coefficients", *self.absent_state()), place)
+            memory = () if self.gram is None else ("gram", "moment")
+            expect_keys(state, ("coefficients", *memory, *self.absent_state()), place)
             low, high = state["after_range"].tolist()
             expect(low <= high, low, f"{place}.after_range", f"a range below {high}")
 
@@ -191,6 +229,7 @@ class NetworkValue(nn.Module):
         rng: np.random.Generator,
         *,
         cut: bool = False,
+        rewarded: int = 0,
     ) -> dict[str, float]:
         size = min(self.config.minibatch, len(obs))
         device = self.head.weight.device

@@ -14,17 +14,18 @@ from emi.spaces import UnitRange, require_actions
 class ActionVectors(nn.Module):
     """[n, *action] in the units of `space` to floats [n, `size`].
 
-    Continuous actions are scaled to [−1, 1] by the bounds of the space and clipped; entries without
-    bounds are not changed. Discrete actions become one-hot vectors.
+    Continuous actions are scaled to [−1, 1] by the bounds of the space and, if `clip`, clipped;
+    entries without bounds are not changed. Discrete actions become one-hot vectors.
     """
 
     centre: Tensor
     scale: Tensor
     limit: Tensor
 
-    def __init__(self, space: gymnasium.Space) -> None:
+    def __init__(self, space: gymnasium.Space, *, clip: bool = True) -> None:
         super().__init__()
         space = require_actions(space)
+        self.clip = clip
         self.discrete = isinstance(space, gymnasium.spaces.Discrete)
         if isinstance(space, gymnasium.spaces.Discrete):
             self.size, self.start = int(space.n), int(space.start)
@@ -43,4 +44,6 @@ class ActionVectors(nn.Module):
             return one_hot(action.reshape(-1).long() - self.start, self.size).to(torch.float32)
         flat = action.reshape(len(action), -1).to(torch.float32)
         unit = (flat - self.centre) / self.scale
+        if not self.clip:
+            return unit
         return torch.maximum(torch.minimum(unit, self.limit), -self.limit)

@@ -39,6 +39,10 @@ class IntrinsicReward(nn.Module, ABC):
     learns_first: bool = False
     """Whether the model is trained on a batch before it scores that batch."""
 
+    wants_sampled_actions: bool = False
+    """Whether continuous actions are given as the policy drew them, in the units of the space but
+    not clipped to its bounds. Only emi's own trainer can do that."""
+
     @abstractmethod
     def reward(self, batch: Transitions) -> Tensor:
         """Return finite bonuses [n]; store nothing and draw no random numbers."""

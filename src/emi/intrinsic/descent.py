@@ -1,13 +1,14 @@
 """Gradient descent as a part of a method: Adam and a random generator, both in its state."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from emi.batch import IntArray
-from emi.intrinsic.gradients.adam import adam_step
+from emi.intrinsic.gradients.adam import adam_step, adam_steps
 from emi.nets import load_optimizer
 from emi.stored_state import EXTRA, expect_adam, expect_torch_generator
 
@@ -37,6 +38,10 @@ class Descent(nn.Module):
     def update(self) -> None:
         """Step by the gradients that are in `.grad`."""
         adam_step(self.optimizer)
+
+    def updates(self) -> AbstractContextManager[Callable[[], object]]:
+        """`update`, prepared for many steps whose gradients are in the same tensors."""
+        return adam_steps(self.optimizer)
 
     def minibatches(self, n: int, size: int, epochs: int) -> Iterator[IntArray]:
         """The rows of each minibatch: `epochs` permutations of n, in parts of `size`.

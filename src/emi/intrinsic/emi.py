@@ -9,6 +9,8 @@ Kim, Kim, Jeong, Levine, Song: EMI: Exploration with Mutual Information, ICML 20
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -16,12 +18,13 @@ import gymnasium
 import torch
 from torch import Tensor, nn
 
-from emi.batch import Batched, Transitions, as_tensor, in_pieces
+from emi.batch import Batched, Transitions, as_tensor, in_pieces, union
 from emi.intrinsic.actions import ActionVectors
-from emi.intrinsic.contract import IntrinsicReward
+from emi.intrinsic.contract import Finish, IntrinsicReward
 from emi.intrinsic.descent import Descent
+from emi.intrinsic.gradients.emi import Networks, Weights, steps_by_hand
 from emi.intrinsic.information import gaussian_kl, jsd_bound, jsd_loss
-from emi.nets import Activation, linear, mlp, trunk
+from emi.nets import Activation, Pixels, linear, mlp, newest_entries, trunk
 from emi.settings import NotNegativeFloat, PositiveFloat, PositiveInt
 
 
@@ -44,6 +47,9 @@ class EMIConfig:
     """weight of this KL (authors' scripts: 0.5 images, 0.1 EMI-D on MuJoCo; not in the paper)"""
     bandwidth: PositiveFloat = 5.0
     """σ of the diversity kernel (authors' trpo_emi_mujoco.py; not in the paper)"""
+    diversity_weight: NotNegativeFloat = 0.0
+    """w in the bonus r_e + w · r_d; with η = 0.001, w = 100 adds 0.1 · r_d, the default of the
+    authors' trpo_emi_mujoco.py (paper: 0)"""
     information_term: bool = True
     """use the information term; False is the ablation without it"""
     error_model: bool = True
@@ -58,6 +64,9 @@ class EMIConfig:
     """hidden layers of T_S and T_A, ReLU (paper)"""
     error_hidden: PositiveInt = 256
     """units of the layer of S that reads features and action, concatenated; ReLU (paper)"""
+    error_action_layer: bool = False
+    """a learned linear layer on the action before it is concatenated (authors' code; not in the
+    paper)"""
     learning_rate: PositiveFloat = 1e-3
     """Adam step size (paper, supplementary section 1)"""
     epochs: PositiveInt = 3
@@ -77,6 +86,8 @@ class Losses(NamedTuple):
     bound_action: Tensor  # lower bound on I(φ, φ'; ψ); at most log 4
 
 
+# Of a product with few rows, the last bits of a row depend on how many there are.
+SHARED_ROWS = 512
 KERNEL_ROWS = 32  # rows of the n × n kernel computed at once: few enough for the cache
 
 
@@ -92,9 +103,16 @@ class ErrorModel(nn.Module):
         )
         sizes = [width + action_size, config.error_hidden, config.embedding_dim]
         self.joint = mlp(sizes, "relu", rng)
+        self.action = linear(action_size, action_size, rng) if config.error_action_layer else None
 
     def forward(self, obs: Tensor, action: Tensor) -> Tensor:
-        return self.joint(torch.cat([self.state(obs), action], dim=1))
+        return self.join(self.state(obs), action)
+
+    def join(self, features: Tensor, action: Tensor) -> Tensor:
+        """S from features of s, the output of `state`, and a."""
+        if self.action is not None:
+            action = self.action(action)
+        return self.joint(torch.cat([features, action], dim=1))
 
 
 def prediction_error(phi: Tensor, psi: Tensor, error: Tensor, phi_next: Tensor) -> Tensor:
@@ -144,6 +162,7 @@ class EMI(IntrinsicReward):
         self.learns_first = config.reward == "diversity"
         rng, d = torch.Generator().manual_seed(seed), config.embedding_dim
         self.actions = ActionVectors(action_space)
+        self.entries, _ = newest_entries(observation_space)
         features, width = trunk(
             observation_space, config.state_hidden, config.state_activation, rng, newest_frame=True
         )
@@ -156,7 +175,7 @@ class EMI(IntrinsicReward):
 
     def embed_state(self, obs: Batched) -> Tensor:
         """φ(s): [n, *observation] to [n, d]."""
-        return in_pieces(self.phi, self.device, obs)
+        return in_pieces(self.phi, self.device, self.entries.newest(obs))
 
     def embed_action(self, action: Batched) -> Tensor:
         """ψ(a): [n, *action] to [n, d]."""
@@ -166,32 +185,55 @@ class EMI(IntrinsicReward):
         """S(s, a): [n, *observation], [n, *action] to [n, d]; zeros without the error model."""
         if not self.config.error_model:
             return torch.zeros(len(action), self.config.embedding_dim, device=self.device)
-        return in_pieces(lambda s, a: self.S(s, self.actions(a)), self.device, obs, action)
+        return in_pieces(
+            lambda s, a: self.S(s, self.actions(a)),
+            self.device,
+            self.entries.newest(obs),
+            action,
+        )
+
+    def embed_states(self, batch: Transitions) -> tuple[Tensor, Tensor]:
+        """φ(s) and φ(s') [n, d]: most states are both, and are embedded once."""
+        if len(batch) >= SHARED_ROWS and (both := union(batch.obs, batch.next_obs)):
+            phi = self.embed_state(both.rows)
+            return phi[both.first], phi[both.second]
+        return self.embed_state(batch.obs), self.embed_state(batch.next_obs)
 
     def reward(self, batch: Transitions) -> Tensor:
-        phi, phi_next = self.embed_state(batch.obs), self.embed_state(batch.next_obs)
-        if self.config.reward == "diversity":
-            return diversity(phi, phi_next, self.config.bandwidth)
+        config = self.config
+        if config.reward == "diversity":
+            return self._diversity(batch)
+        error = self._prediction_error(batch)
+        if config.diversity_weight == 0:
+            return error
+        return error + config.diversity_weight * self._diversity(batch)
+
+    def score(self, batch: Transitions) -> tuple[Tensor, Finish]:
+        """With both terms: r_e before training on the batch, r_d after it (authors' code)."""
+        config = self.config
+        if config.reward == "diversity" or config.diversity_weight == 0:
+            return super().score(batch)
+        error = self._prediction_error(batch)
+        scalars = self.learn(batch)
+        return error + config.diversity_weight * self._diversity(batch), lambda: scalars
+
+    def _prediction_error(self, batch: Transitions) -> Tensor:
+        phi, phi_next = self.embed_states(batch)
         psi = self.embed_action(batch.action)
         return prediction_error(phi, psi, self.error(batch.obs, batch.action), phi_next)
 
+    def _diversity(self, batch: Transitions) -> Tensor:
+        return diversity(*self.embed_states(batch), self.config.bandwidth)
+
     def learn(self, batch: Transitions) -> dict[str, float]:
-        config, history = self.config, []
-        for rows in self.descent.minibatches(len(batch), config.minibatch, config.epochs):
-            part = batch[rows]
-            losses = self.losses(
-                as_tensor(part.obs, self.device),
-                self.actions(as_tensor(part.action, self.device)),
-                as_tensor(part.next_obs, self.device),
-            )
-            self.descent.step(self.objective(losses))
-            history.append(torch.stack(losses).detach())
+        m, epochs, history = min(len(batch), self.config.minibatch), self.config.epochs, []
+        columns = self.entries.newest(batch.obs), batch.action, self.entries.newest(batch.next_obs)
+        with self._steps(m) as step:
+            for rows in self.descent.minibatches(len(batch), m, epochs):
+                obs, action, next_obs = (as_tensor(c[rows], self.device) for c in columns)
+                history.append(step(obs, self.actions(action), next_obs))
         linear, error, info, kl, bound_state, bound_action = torch.stack(history).mean(0).tolist()
-        vectors = (
-            self.embed_state(part.obs),
-            self.embed_action(part.action),
-            self.error(part.obs, part.action),
-        )
+        vectors = self.embed_state(obs), self.embed_action(action), self.error(obs, action)
         state_norm, action_norm, error_norm = (v.norm(dim=1).mean().item() for v in vectors)
         return {
             "emi/loss_linear": linear,
@@ -205,6 +247,26 @@ class EMI(IntrinsicReward):
             "emi/error_norm": error_norm,
         }
 
+    def step(self, obs: Tensor, action: Tensor, next_obs: Tensor) -> Tensor:
+        """Take one gradient step on a minibatch; return the entries of `Losses`, [6]."""
+        losses = self.losses(obs, action, next_obs)
+        self.descent.step(self.objective(losses))
+        return torch.stack(losses).detach()
+
+    def _steps(self, m: int) -> AbstractContextManager[Callable[[Tensor, Tensor, Tensor], Tensor]]:
+        """`step` for many minibatches of m rows; on vectors without autograd, with its bits."""
+        if isinstance(self.entries, Pixels) or self.S.action is not None:
+            return nullcontext(self.step)
+        config = self.config
+        weights = Weights(
+            config.lambda_error if config.error_model else None,
+            config.lambda_info if config.information_term else None,
+            config.kl_weight,
+            config.kl_target,
+        )
+        nets = Networks(self.phi, self.psi, self.S.state, self.S.joint, self.T_S, self.T_A)
+        return steps_by_hand(nets, weights, self.descent, m)
+
     def losses(self, obs: Tensor, action: Tensor, next_obs: Tensor) -> Losses:
         """The terms of the loss on one minibatch of m rows.
 
@@ -212,11 +274,15 @@ class EMI(IntrinsicReward):
         sample D; D_s and D_a take φ(s') and ψ(a) from the second half (supplementary section 3).
         """
         config, m = self.config, len(obs)
-        phi, phi_next = self.phi(torch.cat([obs, next_obs])).split(m)
+        # `entries` is the first layer of φ and of S: images are converted to floats once.
+        states = self.entries(torch.cat([obs, next_obs]))
+        phi, phi_next = self.phi[1:](states).split(m)
         psi = self.psi(action)
         zero = phi.new_zeros(())
 
-        error = self.S(obs, action) if config.error_model else torch.zeros_like(phi)
+        error = torch.zeros_like(phi)
+        if config.error_model:
+            error = self.S.join(self.S.state[1:](states[:m]), action)
         linear_loss = prediction_error(phi, psi, error, phi_next).mean()
         error_loss = error.square().sum(1).mean()
 

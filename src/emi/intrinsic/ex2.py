@@ -42,6 +42,8 @@ class EX2Config:
     """the bonus: −log p (original code, MuJoCo), or 1/√p (original code, Atari)"""
     use_actions: bool = False
     """density of (s, a) instead of s, for vectors (original code: SparseHalfCheetah only)"""
+    sampled_actions: bool = False
+    """these actions are as sampled, before they are clipped (original code: True)"""
     kl_weight: NotNegativeFloat = 0.1
     """weight of the KL from the codes to N(0, I) (original code: 0.1; SwimmerGather 10)"""
     hidden: PositiveInt = 32
@@ -109,7 +111,8 @@ class EX2(IntrinsicReward):
             )
         self.config = config
         rng, h = torch.Generator().manual_seed(seed), config.hidden
-        self.actions = ActionVectors(action_space)
+        self.wants_sampled_actions = config.use_actions and config.sampled_actions
+        self.actions = ActionVectors(action_space, clip=not self.wants_sampled_actions)
         self.entries, shape = newest_entries(observation_space)
         nets: list[nn.Sequential] = []
         if isinstance(self.entries, Pixels):

@@ -1,7 +1,8 @@
 """The table of methods: lists, factories, titles and the order of reports are derived from it.
 
 Classes are named, not imported: listing methods must not wait for PyTorch. The order is that of
-Table 1 of the paper, with EMI-D and SimHash next to EMI and AE-SimHash.
+Table 1 of the paper, with EMI-D and SimHash next to EMI and AE-SimHash. Noise is
+our control.
 """
 
 from collections.abc import Mapping
@@ -61,6 +62,9 @@ METHODS: dict[str, MethodEntry] = {
         "emi.intrinsic.vime:VIME",
     ),
     "trpo": MethodEntry("TRPO", "plain TRPO, without a bonus (Schulman et al., 2015)", None),
+    "noise": MethodEntry(
+        "Noise", "a random bonus: the control for every other method", "emi.intrinsic.noise:Noise"
+    ),
 }
 
 

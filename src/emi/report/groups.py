@@ -19,6 +19,7 @@ from emi.report.reference import Reference
 from emi.report.summary import Summary, summarise
 from emi.report.tables import in_millions
 
+PAPER = "paper"  # the preset that published returns belong to
 MOST_NAMED_SETTINGS = 3  # in the label of a group; with more it gets a number instead
 # A setting that a label can show; a dollar would begin a formula in a figure.
 SHORT_SETTING = re.compile(r"[^$|\\]{1,80}")
@@ -46,8 +47,8 @@ class Group:
 
 
 def is_preset(runs: Iterable[Run]) -> bool:
-    """Whether any run used the preset unchanged; then all runs with its settings did."""
-    return any(run.changed == [] for run in runs)
+    """Whether any run used the paper's preset unchanged; then all runs with its settings did."""
+    return any(run.changed == [] and run.flat_config.get("preset") in (None, PAPER) for run in runs)
 
 
 def group_runs(found: FoundRuns) -> tuple[dict[str, list[Group]], list[str]]:
@@ -86,13 +87,17 @@ def _variant_names(variants: Sequence[Sequence[Run]]) -> list[str]:
     endings = Counter(key.rpartition(".")[2] for key in every)
     names = []
     for run, config in zip(firsts, configs, strict=True):
-        if presets:
+        named = config.get("preset") or PAPER
+        if named != PAPER and run.changed is not None:
+            own = [key for key in every if key in run.changed and key not in NOT_SETTINGS]
+        elif presets:
             own = [k for k in keys if k in between_presets or config.get(k) != presets[0].get(k)]
         else:
             own = [key for key in every if key in keys or key in (run.changed or ())]
         parts = [
             _setting(key, config.get(key), whole=endings[key.rpartition(".")[2]] > 1) for key in own
         ]
+        parts = parts if named == PAPER else [str(named), *parts]
         few = len(parts) <= MOST_NAMED_SETTINGS and all(map(SHORT_SETTING.fullmatch, parts))
         names.append(", ".join(parts) if few else None)
     return numbered(names, "settings")

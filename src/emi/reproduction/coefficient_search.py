@@ -1,4 +1,4 @@
-"""Ours: the search for the coefficient η of each baseline, with the same budget for all."""
+"""Ours: the search for the coefficient η of each method, with the same budget for all."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,7 +27,7 @@ from emi.reproduction.drawing import table_of, write_markdown
 from emi.reproduction.experiment import Arm, Experiment, Found
 from emi.reproduction.tasks import CHEETAH
 
-METHODS = ("ex2", "icm", "rnd", "simhash", "vime")
+METHODS = ("emi", "ex2", "icm", "rnd", "simhash", "vime")
 COEFFICIENTS = (0.0001, 0.001, 0.01, 0.1)
 SEEDS = (5, 6)  # none of the seeds that are reported
 STEPS = 1_000_000
@@ -138,7 +138,7 @@ def draw(found: Found, stem: Path) -> list[Path]:
 
 EXPERIMENT = Experiment(
     name="coefficient_search",
-    question="Which coefficient η does each baseline need on SparseHalfCheetah?",
+    question="Which coefficient η does each method need on SparseHalfCheetah?",
     paper="does not state the coefficients of its baselines.",
     draw=draw,
     arms=tuple(

@@ -113,9 +113,12 @@ def planned(
             there = {seed: finished_run(arm, lacking_in, seed) for seed in seeds}
             seeds = [seed for seed, run in there.items() if run is None or run.steps < steps]
         options = {"steps": steps, "threads": budget.threads}
-        label = arm.folder if arm.settings else ""  # tells variants of a method apart
+        label = (
+            arm.folder if arm.settings or arm.preset != "paper" else ""
+        )  # tells variants of a method apart
         for seed in seeds:
-            own = plan(out / arm.folder, [arm.env], [arm.method], [seed], options, arm.settings)
+            folder, methods = out / arm.folder, [arm.method]
+            own = plan(folder, [arm.env], methods, [seed], options, arm.settings, arm.preset)
             cells |= {cell.path: replace(cell, label=label) for cell in own}
     return sorted(cells.values(), key=lambda cell: cell.config.seed)
 
@@ -127,7 +130,7 @@ def arms_of(experiments: Sequence[Experiment]) -> list[Arm]:
 
 def scaled_steps(arm: Arm, scale: float) -> int:
     """This share of the arm's steps, but at least a few iterations."""
-    config = resolve(arm.env, arm.method, words=arm.settings)
+    config = resolve(arm.env, arm.method, words=arm.settings, name=arm.preset)
     least = FEWEST_ITERATIONS * config.steps_per_iteration
     return min(arm.steps, max(round(arm.steps * scale), least))
 

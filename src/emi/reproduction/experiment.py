@@ -36,6 +36,7 @@ class Arm:
     steps: int
     settings: tuple[str, ...] = ()  # KEY=VALUE, as `emi train --set` takes them
     label: str = ""
+    preset: str = "paper"
     past: bool = False  # made by an earlier version of the code: cannot be run again
 
     @property
@@ -139,7 +140,7 @@ class Found:
     def groups(self, env: str) -> list[Group]:
         """The arms of an environment as groups, in the grid's order."""
         return [
-            Group(arm.title, runs, preset=not arm.settings)
+            Group(arm.title, runs, preset=not arm.settings and arm.preset == "paper")
             for arm, runs in self.runs.items()
             if arm.env == env
         ]
@@ -202,7 +203,8 @@ def finished_run(arm: Arm, root: Path, seed: int, load: Load = load_run) -> Run 
         what = f"a run of {run.env}, {run.method}, seed {run.seed}"
         raise UserError(f"{path} holds {what}: move it where it belongs")
     wanted = _settings(arm)
-    for key in (word.split("=")[0] for word in arm.settings):
+    own = () if arm.preset == "paper" else ("preset",)
+    for key in (*own, *(word.split("=")[0] for word in arm.settings)):
         if key not in run.settings:
             raise UserError(f"{path} does not say its {key}: move it elsewhere")
     for key, value in run.settings.items():
@@ -218,7 +220,7 @@ def finished_run(arm: Arm, root: Path, seed: int, load: Load = load_run) -> Run 
 @functools.cache
 def _settings(arm: Arm) -> dict[str, object]:
     """The settings that every run of the arm must have; runs may be scaled to fewer steps."""
-    config = to_dict(resolve(arm.env, arm.method, words=arm.settings))
+    config = to_dict(resolve(arm.env, arm.method, words=arm.settings, name=arm.preset))
     settings = dict(dotted(json.loads(json.dumps(config))))  # tuples become lists, as in the file
     if arm.past:
         return {key: settings[key] for key in (word.split("=")[0] for word in arm.settings)}

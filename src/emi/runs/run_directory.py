@@ -54,8 +54,9 @@ class RunDirectory:
 
 
 def default_path(config: TrainConfig) -> Path:
-    """Return `runs/<environment>-<method>-seed<k>`."""
-    name = f"{file_name(config.env)}-{file_name(config.method)}-seed{config.seed}"
+    """Return `runs/<environment>-<method>-seed<k>`, with the preset if it is not the paper's."""
+    preset = "" if config.preset == "paper" else f"-{config.preset}"
+    name = f"{file_name(config.env)}-{file_name(config.method)}{preset}-seed{config.seed}"
     return Path("runs") / name
 
 

@@ -89,15 +89,17 @@ def plan(
     seeds: Sequence[int],
     settings: Mapping[str, Any] | None = None,
     words: Sequence[str] = (),
+    preset: str | None = None,
 ) -> list[Cell]:
     """Return the runs of the grid with their states; UserError if an argument is wrong.
 
-    `settings` and `words` change every run, as in `training.presets.resolve`. The order is seed by
-    seed: a sweep that is interrupted has covered every method equally.
+    `settings`, `words` and `preset` are those of `training.presets.resolve`, for every run. The
+    order is seed by seed: a sweep that is interrupted has covered every method equally.
     """
     cells: dict[Path, Cell] = {}
     for seed, env, method in itertools.product(seeds, envs, methods):
-        config = resolve(env, method, {"threads": 1, **(settings or {}), "seed": seed}, words)
+        own = {"threads": 1, **(settings or {}), "seed": seed}
+        config = resolve(env, method, own, words, preset)
         if config.seed != seed:
             raise UserError("seeds of a sweep are given with --seeds, not with --set seed=")
         path = out / file_name(config.env) / file_name(config.method) / f"seed{seed}"

@@ -15,6 +15,7 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from emi.agent.policy import PolicyConfig
+from emi.agent.streams import StreamsConfig
 from emi.agent.trpo import TRPOConfig
 from emi.agent.value import ValueConfig
 from emi.envs.table import GYM_PREFIX
@@ -22,6 +23,7 @@ from emi.errors import UserError, did_you_mean
 from emi.intrinsic.contract import find_method
 from emi.intrinsic.table import METHODS
 from emi.settings import FractionOrZero, NotNegativeFloat, PositiveInt, Seed, Threads, whole_number
+from emi.training.keeping import KeepingConfig
 from emi.untrusted_file import read_json
 
 REQUIRED = ("env", "method", "seed", "steps", "steps_per_iteration", "num_envs")
@@ -68,11 +70,15 @@ class TrainConfig:
     """CPU threads, by default all usable cores; with the same number, a run repeats bit for bit"""
     device: Literal["cpu", "cuda"] = "cpu"
     """where the networks are"""
+    preset: Literal["paper", "robust"] = "paper"
+    """the preset that these settings started from; a name, which changes nothing by itself"""
     intrinsic: Any = None
     """settings of the method, an instance of its config class; None if it has none"""
     policy: PolicyConfig = field(default_factory=PolicyConfig)
     value: ValueConfig = field(default_factory=ValueConfig)
     trpo: TRPOConfig = field(default_factory=TRPOConfig)
+    streams: StreamsConfig = field(default_factory=StreamsConfig)
+    keeping: KeepingConfig = field(default_factory=KeepingConfig)
 
     @property
     def iterations(self) -> int:
@@ -103,7 +109,8 @@ def from_dict(values: Any, trusted: Collection[str] = ()) -> TrainConfig:
     env, method = values["env"], values["method"]
     require_trusted(env, method, trusted)
     found = find_method(check_method(method)).config
-    return change(TrainConfig(env, method, intrinsic=found), values)
+    name = values.get("preset", "paper")
+    return change(TrainConfig(env, method, preset=name, intrinsic=found), values)
 
 
 def modules_of(env: str, method: str) -> tuple[str, ...]:
@@ -152,10 +159,10 @@ def change(config: TrainConfig, settings: Mapping[str, Any]) -> TrainConfig:
 
     Keys are names of settings. The settings of a group are given as a config object
     (`trpo=TRPOConfig(max_kl=0.02)`), as a mapping (`trpo={"max_kl": 0.02}`) or by a dotted key
-    (`{"trpo.max_kl": 0.02}`). The environment and the method cannot be changed, because their
-    preset is another one.
+    (`{"trpo.max_kl": 0.02}`). The environment, the method and the name of the preset cannot be
+    changed, because other settings belong to them.
     """
-    for key in ("env", "method"):
+    for key in ("env", "method", "preset"):
         own = _checked_name(getattr(config, key), key)
         if settings.get(key, own) != own:
             raise UserError(
@@ -300,8 +307,9 @@ def parse_settings(config: TrainConfig, words: Sequence[str]) -> dict[str, Any]:
         key, equals, text = word.partition("=")
         if not equals:
             raise UserError(f"--set takes KEY=VALUE, got {word!r}")
-        if key in ("env", "method"):
-            raise UserError(f"{key} cannot be changed with --set: use the argument ENV or --method")
+        if key in ("env", "method", "preset"):
+            options = "the argument ENV, --method or --preset"
+            raise UserError(f"{key} cannot be changed with --set: use {options}")
         *path, name = key.split(".")
         group: Any = config
         for part in path:

@@ -117,9 +117,13 @@ def memory_of(
             + piece * FLOAT * sum(value)
             + LAYER * len(value)
         )
+        if config.streams.separate:  # another one, for the bonus
+            parts["value.hidden"] *= 2
     else:
         features = 2 * entries + 4
         parts["steps_per_iteration"] += 2 * rows * 8 * features + 3 * 8 * features**2
+        if config.value.memory > 0:
+            parts["value.memory"] = 8 * features**2
     own = method_memory(config.intrinsic, observation_space, actions, rows, config.steps + rows)
     return parts | {f"intrinsic.{key}": size for key, size in own.items()}
 
@@ -197,6 +201,8 @@ def method_memory(
                 + piece * sum(config.information_hidden)
                 + 2 * LAYER * len(config.information_hidden),
                 "embedding_dim": rows * FLOAT * 5 * d,
+                "error_action_layer": TRAINED
+                * (dense_weights([actions, actions]) if config.error_action_layer else 0),
             }
         case RNDConfig():
             k, hidden = config.features, [*config.hidden]

@@ -89,7 +89,7 @@ class Collector:
 
     def preview(self, iteration: int) -> Rollout:
         """The batch of an iteration, without advancing the run."""
-        self._wait()
+        self.wait()
         before = self.rng.bit_generator.state
         rollout = self._begin(iteration)()
         self.rng.bit_generator.state = before
@@ -108,7 +108,7 @@ class Collector:
         workers.start(network_of(self.policy.trunk, self.policy.head), noise, seed)
         return lambda: _checked(rollout_of(*workers.result()))
 
-    def _wait(self) -> None:
+    def wait(self) -> None:
         """Wait for a batch that was begun early, and keep it."""
         if self._ahead is not None:
             rollout = self._ahead[0]()
@@ -121,7 +121,7 @@ class Collector:
 
     @rng_state.setter
     def rng_state(self, state: Mapping[str, Any]) -> None:
-        self._wait()
+        self.wait()
         self._ahead = None
         self.rng.bit_generator.state = state
 

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from emi import program
+from emi.agent.trpo import TRPOConfig
 from emi.agent.value import ValueConfig
 from emi.envs import known_environment, observes_images, time_limit
 from emi.envs.table import environment_name, is_atari
@@ -103,6 +104,7 @@ _ETA = {
     "ae-simhash": 1e-2,
     "vime": 0.1,
     "trpo": 0.0,
+    "noise": 1e-3,  # any: before the first reward the step does not depend on it
 }
 # Exceptions on other tasks: VIME's authors use 1e-4 on SwimmerGather; the authors of SimHash use a
 # grid around 0.01 on SwimmerGather, and 0.01 on pixels.
@@ -111,6 +113,8 @@ _ETA_IMAGES = {**_ETA, "simhash": 1e-2}
 
 # Authors' trpo_emi_atari.py.
 _IMAGE_VALUE = ValueConfig(kind="network", epochs=3, minibatch=512)
+# Ten products with all of H would take ten times as long as the gradient: docs/deviations.md.
+_IMAGE_AGENT = {"value": _IMAGE_VALUE, "trpo": TRPOConfig(fisher_fraction=0.1)}
 
 
 class _Preset(NamedTuple):
@@ -133,7 +137,7 @@ _PRESETS = {
             "value": ValueConfig(kind="network"),
         },
     ),
-    "BoxImage": _Preset(_BOX_IMAGE, _ETA_IMAGES, {"steps": 300_000, "value": _IMAGE_VALUE}),
+    "BoxImage": _Preset(_BOX_IMAGE, _ETA_IMAGES, {"steps": 300_000, **_IMAGE_AGENT}),
 }
 _ATARI = _Preset(
     _IMAGES,
@@ -144,9 +148,23 @@ _ATARI = _Preset(
         # Each environment takes 5,000 steps after a reset: enough for an episode of 4,500.
         "num_envs": 20,
         "clip_rewards": True,
-        "value": _IMAGE_VALUE,
+        **_IMAGE_AGENT,
     },
 )
+
+
+# Ours: an agent that keeps a rare reward, chosen on SparseHalfCheetah (docs/keeping.md).
+_ROBUST: Mapping[str, Any] = {
+    "gae_lambda": 0.97,
+    "policy": {"init_std": 0.5},
+    "streams": {"separate": True, "discount": 0.995, "gae_lambda": 1.0, "episodic": True},
+    "keeping": {"stake_power": 1.0, "stake_decay": 0.99, "patience": 5, "min_std": 0.3},
+}
+_ROBUST_LINEAR = {"value": {"memory": 0.995, "memory_episodes": 20}}  # a network has no such memory
+PRESETS: Mapping[str, str] = {
+    "paper": "the paper's settings",
+    "robust": "ours: keeps a rare reward that was found",
+}
 
 
 def _any_other(env: str) -> _Preset:
@@ -158,18 +176,23 @@ def _any_other(env: str) -> _Preset:
     num_envs = min(TrainConfig.num_envs, steps // longest)
     settings = {"steps": 1_000_000, "steps_per_iteration": steps, "num_envs": num_envs}
     if observes_images(env):
-        return _Preset(_IMAGES_IN_SMALL_BATCHES, _ETA_IMAGES, settings | {"value": _IMAGE_VALUE})
+        return _Preset(_IMAGES_IN_SMALL_BATCHES, _ETA_IMAGES, settings | _IMAGE_AGENT)
     return _Preset(_VECTORS, _ETA, settings | {"value": ValueConfig(kind="network")})
 
 
-def preset(env: str, method: str | Factory = "emi") -> TrainConfig:
+def preset(env: str, method: str | Factory = "emi", name: str = "paper") -> TrainConfig:
     """The paper's settings if it has any, reasonable ones for any other environment.
+
+    The preset "robust" changes the agent so that it keeps a rare reward that it has found. It can
+    be used with every method.
 
     A method of your own, given as `package.module:Class` or as the class itself, has its own
     default settings and the same η as EMI.
     """
-    name = check_method(method) if isinstance(method, str) else name_of(method)
-    found = find_method(name) if isinstance(method, str) else method_of(method)
+    own = check_method(method) if isinstance(method, str) else name_of(method)
+    found = find_method(own) if isinstance(method, str) else method_of(method)
+    if not isinstance(name, str) or name not in PRESETS:
+        raise UserError(f"unknown preset {name!r}: choose one of {', '.join(PRESETS)}")
     if not isinstance(env, str):
         raise UserError(
             f"an environment is given by its name, see '{program.command('envs')}', got {env!r}"
@@ -177,13 +200,17 @@ def preset(env: str, method: str | Factory = "emi") -> TrainConfig:
     env = environment_name(env)
     known_environment(env)
     chosen = _ATARI if is_atari(env) else _PRESETS.get(env) or _any_other(env)
-    return TrainConfig(
+    config = TrainConfig(
         env,
-        name,
-        eta=chosen.eta.get(name, chosen.eta["emi"]),
-        intrinsic=chosen.own.get(name, found.config),
+        own,
+        eta=chosen.eta.get(own, chosen.eta["emi"]),
+        intrinsic=chosen.own.get(own, found.config),
         **chosen.settings,
     )
+    if name == "paper":
+        return config
+    linear = _ROBUST_LINEAR if config.value.kind == "linear" else {}
+    return change(dataclasses.replace(config, preset="robust"), {**_ROBUST, **linear})
 
 
 def name_of(factory: Factory) -> str:
@@ -197,27 +224,31 @@ def resolve(
     method: str | Factory = "emi",
     settings: Mapping[str, Any] | None = None,
     words: Sequence[str] = (),
+    name: str | None = None,
 ) -> TrainConfig:
     """The preset of (env, method), changed by `settings` and then by the strings `words`.
 
-    `settings` has the format of `config.change`, `words` that of `--set`.
+    `settings` has the format of `config.change`, `words` that of `--set`. The preset is `name`, or
+    else the one that `settings` name, or else the paper's.
     """
     settings = dict(settings or {})
     for key, spelled in (("env", environment_name), ("method", check_method)):
         if isinstance(settings.get(key), str):
             settings[key] = spelled(settings[key])
-    config = change(preset(env, method), settings)
+    config = change(preset(env, method, name or settings.get("preset", "paper")), settings)
     return change(config, parse_settings(config, words))
 
 
 def changed_settings(config: TrainConfig) -> list[str]:
     """Dotted keys of the settings in which `config` differs from its preset."""
-    return differences(config, preset(config.env, config.method))
+    return differences(config, preset(config.env, config.method, config.preset))
 
 
 def command_words(config: TrainConfig) -> list[str]:
     """The arguments of `emi` that train this config, as a person would type them."""
     words = ["train", config.env, "--method", config.method]
+    if config.preset != "paper":
+        words += ["--preset", config.preset]
     options = ("seed", "steps", "threads", "device")
     values, changed = flatten(config), changed_settings(config)
     for key in options:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import dataclasses
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,8 +21,9 @@ from torch import Tensor, nn
 from emi.agent.advantage import bootstrapped, gae, standardise, successor_values
 from emi.agent.policy import make_policy
 from emi.agent.rollout import Rollout
+from emi.agent.streams import Stream, continued
 from emi.agent.trpo import trpo_step
-from emi.agent.value import explained_variance, make_value
+from emi.agent.value import AnyValue, explained_variance, make_value
 from emi.batch import Array
 from emi.envs import make_vec
 from emi.errors import NotFiniteError, UserError, check_finite
@@ -29,6 +31,14 @@ from emi.intrinsic.contract import Factory, Finish, find_method, method_of
 from emi.spaces import is_image
 from emi.stored_state import check_module, expect_int, expect_keys, expect_numpy_generator
 from emi.training.config import TrainConfig, change
+from emi.training.keeping import (
+    History,
+    gives_up,
+    raise_std,
+    rewarded_episodes,
+    step_scale,
+    stored_history,
+)
 from emi.training.memory import require_memory
 from emi.training.overlap import Collector, LearningThread, start_workers
 from emi.training.presets import resolve
@@ -70,7 +80,8 @@ class Trainer:
         self.total_iterations = config.iterations
 
         # One random stream per consumer: what one of them draws does not affect the others.
-        streams = np.random.SeedSequence(config.seed).spawn(6)
+        root = np.random.SeedSequence(config.seed)
+        streams = root.spawn(6)
         *seeds, intrinsic, resets = (int(s.generate_state(1)[0]) for s in streams[:4])
         policy, value = (torch.Generator().manual_seed(seed) for seed in seeds)
         action_rng, self._value_rng = (np.random.default_rng(s) for s in streams[4:])
@@ -84,12 +95,20 @@ class Trainer:
         require_memory(config, obs_space, action_space)
         self.policy = make_policy(obs_space, action_space, config.policy, policy)
         self.policy.to(config.device)
+        self._policy_seed = seeds[0]
         self.value = make_value(obs_space, config.value, value, config.device)
+        self.history = History()
         found = find_method(config.method) if method is None else method_of(method)
         found = found._replace(config=config.intrinsic)
         self.intrinsic = found.build(obs_space, action_space, intrinsic)  # None: no bonus
         if self.intrinsic is not None:
             self.intrinsic.to(config.device)
+        self.bonus_value: AnyValue | None = None  # None: the bonus is added to the reward
+        if config.streams.separate and self.intrinsic is not None:
+            generator = torch.Generator().manual_seed(int(root.spawn(1)[0].generate_state(1)[0]))
+            # The bonus changes while the method learns: old bonuses are not worth remembering.
+            forgetful = dataclasses.replace(config.value, memory=0.0)
+            self.bonus_value = make_value(obs_space, forgetful, generator, config.device)
         self.last_batch: tuple[Rollout, Array] | None = None  # rollout, bonuses [n]
 
         # The method is trained on one half of the cores while the policy and the value function
@@ -127,29 +146,42 @@ class Trainer:
         # ω_A, ω_S by Adam on equation 7). `wait` returns its scalars.
         bonus, wait = self._score(rollout)
 
-        # Augment: r = r_env + η r_e.
-        reward = self.clipped_reward(rollout) + config.eta * rollout.grid(bonus)
+        # Augment: r = r_env + η r_e. Or keep two streams: A = A_env + η A_bonus.
+        reward = self.clipped_reward(rollout)
+        if self.bonus_value is None:
+            reward = reward + config.eta * rollout.grid(bonus)
 
         # Update π_θ with TRPO. The baseline is the value function of the previous iteration.
         advantage, value, target, cut = self.estimate(rollout, reward)
         obs, clock = rollout.observations(), rollout.flat(rollout.clock)
+        rewarded = rewarded_episodes(rollout.reward, rollout.ended)
+        if self.bonus_value is not None:
+            own = self._estimate(rollout, rollout.grid(bonus), self._bonus_stream(self.bonus_value))
+            advantage = advantage + config.eta * own.advantage
+        scale = self._stakes(float(advantage.std()), rewarded > 0)
         step = trpo_step(
             self.policy,
             obs,
             self._tensor(rollout.flat(rollout.action)),
             self._tensor(standardise(advantage).astype(np.float32)),
-            config.trpo,
+            dataclasses.replace(config.trpo, max_kl=scale * config.trpo.max_kl),
         )
+        keeping_scalars = self._keep(scale)
 
         # What follows does not change the policy: the next batch can be collected meanwhile, by
         # other processes at once, or by this one before it waits for the method.
         ahead = self._overlap and self.iteration + 1 < self.total_iterations
         if ahead:
             self.collector.begin_ahead(self.iteration + 1)
-        value_scalars = self.value.fit(obs, clock, target, self._value_rng, cut=cut)
+        value_scalars = self.value.fit(
+            obs, clock, target, self._value_rng, cut=cut, rewarded=rewarded
+        )
+        if self.bonus_value is not None:
+            fit = self.bonus_value.fit(obs, clock, own.target, self._value_rng, cut=own.cut)
+            value_scalars["bonus_value/loss"] = fit["value/loss"]
         if ahead:
             self.collector.collect_ahead(self.iteration + 1)
-        scalars = wait() | value_scalars
+        scalars = wait() | value_scalars | keeping_scalars
         self._check_parameters()
 
         returns = rollout.episode_returns
@@ -185,7 +217,9 @@ class Trainer:
         """Bonuses [n], zeros without a method, and a function that waits for the training."""
         if self.intrinsic is None:
             return np.zeros(rollout.steps), dict
-        bonus, finish = self.intrinsic.score(rollout.transitions(self.policy.actions.to_env))
+        sampled = self.intrinsic.wants_sampled_actions
+        to_units = self.policy.actions.rescale if sampled else self.policy.actions.to_env
+        bonus, finish = self.intrinsic.score(rollout.transitions(to_units))
         flat = bonus.detach().cpu().numpy().astype(np.float64)
         check_finite("bonus", flat)
         return flat, self._learning.start(finish)
@@ -197,20 +231,57 @@ class Trainer:
     def estimate(self, rollout: Rollout, reward: Array) -> Estimates:
         """Advantages, values and returns of a batch with these rewards [time, env]."""
         config = self.config
-        flat_value = self.value.predict(rollout.observations(), rollout.flat(rollout.clock))
+        stream = Stream(self.value, config.discount, config.gae_lambda, episodic=True)
+        return self._estimate(rollout, reward, stream)
+
+    def _bonus_stream(self, value: AnyValue) -> Stream:
+        streams = self.config.streams
+        return Stream(value, streams.discount, streams.gae_lambda, streams.episodic)
+
+    def _estimate(self, rollout: Rollout, reward: Array, stream: Stream) -> Estimates:
+        flat_value = stream.value.predict(rollout.observations(), rollout.flat(rollout.clock))
         value = rollout.grid(flat_value)
-        cut = bootstrapped(rollout, bootstrap_timeouts=config.bootstrap_timeouts)
-        after = successor_values(rollout, value, cut, self.value.predict_after)
+        cut = bootstrapped(rollout, bootstrap_timeouts=self.config.bootstrap_timeouts)
+        after = successor_values(rollout, value, cut, stream.value.predict_after)
+        if not stream.episodic:
+            after = continued(after, value, rollout.ended & ~cut, rollout.clock)
 
         def advantages(gae_lambda: float) -> Array:
-            factors = {"discount": config.discount, "gae_lambda": gae_lambda}
+            factors = {"discount": stream.discount, "gae_lambda": gae_lambda}
             return rollout.flat(gae(reward, value, after, rollout.ended, **factors))
 
-        advantage = advantages(config.gae_lambda)
-        target = flat_value + (advantage if config.gae_lambda == 1 else advantages(1.0))
+        advantage = advantages(stream.gae_lambda)
+        target = flat_value + (advantage if stream.gae_lambda == 1 else advantages(1.0))
         check_finite("advantage", advantage)
         check_finite("return", target)
         return Estimates(advantage, flat_value, target, bool(cut.any()))
+
+    def _stakes(self, stake: float, rewarded: bool) -> float:
+        """Note the batch in the history; returns the share of the trust region that it may use."""
+        keeping = self.config.keeping
+        if not keeping.follows:
+            return 1.0
+        self.history = self.history.after(stake, rewarded, keeping.stake_decay)
+        if rewarded:
+            return 1.0
+        return step_scale(stake, self.history.reference, keeping.stake_power)
+
+    def _keep(self, scale: float) -> dict[str, float]:
+        """Keep the policy's noise, or draw a new policy; returns scalars if an option is on."""
+        keeping = self.config.keeping
+        raise_std(self.policy, keeping.min_std)
+        if gives_up(self.history, keeping.patience):
+            self.history = self.history.restarted()
+            # A pure function of the seed and the number of restarts: nothing else to store.
+            words = np.random.SeedSequence([self._policy_seed, self.history.restarts])
+            generator = torch.Generator().manual_seed(int(words.generate_state(1)[0]))
+            spaces = self.envs.single_observation_space, self.envs.single_action_space
+            drawn = make_policy(*spaces, self.config.policy, generator)
+            self.policy.load_state_dict(drawn.state_dict())
+        if not keeping.follows:
+            return {}
+        restarts = float(self.history.restarts)
+        return {"keeping/step_scale": scale, "keeping/restarts": restarts}
 
     def _tensor(self, array: Array) -> Tensor:
         return torch.as_tensor(array, device=self.config.device)
@@ -223,6 +294,8 @@ class Trainer:
 
     def _modules(self) -> dict[str, nn.Module]:
         modules: dict[str, nn.Module] = {"policy": self.policy, "value": self.value}
+        if self.bonus_value is not None:
+            modules["bonus_value"] = self.bonus_value
         return modules if self.intrinsic is None else modules | {"intrinsic": self.intrinsic}
 
     def state_dict(self) -> dict[str, Any]:
@@ -232,6 +305,8 @@ class Trainer:
             "steps": self.steps,
             "action_rng": self.collector.rng_state,
             "value_rng": self._value_rng.bit_generator.state,
+            # Absent without these options, so that their checkpoints stay what they were.
+            **({"keeping": self.history.state()} if self.config.keeping.follows else {}),
             **{name: dict(module.state_dict()) for name, module in self._modules().items()},
         }
 
@@ -250,6 +325,8 @@ class Trainer:
             expect_numpy_generator(state[name], own[name], name)
         for name, module in self._modules().items():
             check_module(module, state[name], name, finite=True)
+        if "keeping" in own:
+            stored_history(state["keeping"], done)
         before = copy.deepcopy(own)
         try:
             self._load(state)
@@ -261,6 +338,8 @@ class Trainer:
         for name, module in self._modules().items():
             module.load_state_dict(state[name])
         self.iteration, self.steps = state["iteration"], state["steps"]
+        if "keeping" in state:
+            self.history = stored_history(state["keeping"], self.iteration)
         self.collector.rng_state = state["action_rng"]
         self._value_rng.bit_generator.state = state["value_rng"]
 

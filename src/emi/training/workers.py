@@ -26,7 +26,7 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 
-from emi.agent.acting import Layer, Network, actions_of
+from emi.agent.acting import ActingLayer, ActingNetwork, actions_of
 from emi.agent.observations import make_keeper
 from emi.agent.play import Trace, first_rows, play
 from emi.batch import Array, IntArray
@@ -71,7 +71,7 @@ class Workers:
         self._shares = [Share(env, num_envs, *pair) for pair in pairwise(bounds)]
         self._processes = [_launch(share) for share in self._shares]
 
-    def start(self, network: Network, noise: Array, seed: int) -> None:
+    def start(self, network: ActingNetwork, noise: Array, seed: int) -> None:
         """Let the workers play a batch; `noise` is [time, env, A]."""
         for share, process in zip(self._shares, self._processes, strict=True):
             part = noise[:, share.first : share.last]
@@ -179,7 +179,7 @@ def _work(share: Share, requests: IO[bytes], answers: IO[bytes]) -> None:
 
     while (request := _receive(requests)) is not None:
         (seed, layers), (noise, *weights) = request
-        of_all = Network([Layer(*layer) for layer in layers], weights).function()
+        of_all = ActingNetwork([ActingLayer(*layer) for layer in layers], weights).function()
 
         def outputs(obs: Array, of_all: Callable[[Array], Array] = of_all) -> Array:
             observed[share.first : share.last] = obs

@@ -1,0 +1,187 @@
+"""A network at fixed inputs and weights: its output, and products with its Jacobian in the weights.
+
+TRPO needs ten of each kind per step. Written by hand: autograd (forward mode, or two backward
+passes) takes about twice as long, because it repeats the forward pass and stores more. The bits are
+those of autograd: the same products of matrices, and sums in the same order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from emi.nets import Flat, FlatImages, Pixels
+
+_aten = torch.ops.aten
+
+
+class Linearised:
+    """`net`(x) [n, outputs] and its Jacobian J in the weights; keeps the input of every layer."""
+
+    def __init__(self, net: Iterable[nn.Module], x: Tensor, *, part_of_rows: bool = False) -> None:
+        """`part_of_rows`: the outputs are a part of the rows of a wider matrix."""
+        self._part_of_rows = part_of_rows
+        self._images = False
+        # Of each layer: its input if it has weights, its output if it is an activation.
+        self._steps: list[tuple[nn.Module, Tensor]] = []
+        with torch.no_grad():
+            for layer in net:
+                match layer:
+                    case Pixels():
+                        self._images = True
+                        x = layer(x)
+                    case Flat():
+                        x = layer(x)
+                    case nn.Linear():
+                        self._steps.append((layer, x))
+                        x = linear(x, layer.weight, layer.bias)
+                    case nn.Conv2d() | FlatImages():
+                        self._steps.append((layer, x))
+                        x = layer(x)
+                    case _:
+                        x = x.tanh_() if isinstance(layer, nn.Tanh) and self._steps else layer(x)
+                        self._steps.append((layer, x))
+        self.out = x
+
+    @property
+    def bytes(self) -> int:
+        """Memory of what is kept."""
+        storages = {v.untyped_storage().data_ptr(): v.nbytes for _, v in self._steps}
+        return sum(storages.values()) + self.out.nbytes
+
+    @torch.no_grad()
+    def push_forward(self, change: Mapping[Tensor, Tensor]) -> Tensor:
+        """J v, [n, outputs], for a change v of the weights: a tensor per parameter."""
+        tangent: Tensor | None = None  # of the layer's input; that of the network does not change
+        last = self._steps[-1][0]
+        for layer, value in self._steps:
+            match layer:
+                case nn.Linear():
+                    assert layer.bias is not None
+                    weight, bias = change[layer.weight], change[layer.bias]
+                    # What autograd does: with images in forward mode, with vectors in the second
+                    # of two backward passes. They differ in rounding only.
+                    if self._images:
+                        own = linear(value, weight, bias)
+                    elif self._part_of_rows and layer is last:
+                        own = torch.mm(weight, value.t()).t() + bias
+                    else:
+                        own = multiply_add(value, weight, bias)
+                    tangent = own if tangent is None else multiply_add(tangent, layer.weight, own)
+                case nn.Conv2d():
+                    assert layer.bias is not None
+                    own = _convolve(layer, value, change[layer.weight], change[layer.bias])
+                    if tangent is not None:
+                        own += _convolve(layer, tangent, layer.weight, None)
+                    tangent = own
+                case FlatImages():
+                    tangent = layer(tangent)
+                case _ if tangent is not None:
+                    tangent = _times_slope(layer, tangent, value)
+        assert tangent is not None, "a network without weights"
+        return tangent
+
+    @torch.no_grad()
+    def pull_back(self, u: Tensor) -> list[Tensor]:
+        """Jᵀ u for u [n, outputs]: a tensor per parameter, in the order of the layers."""
+        gradients: list[Tensor] = []
+        last = self._steps[-1][0]
+        for k, (layer, value) in reversed(list(enumerate(self._steps))):
+            match layer:
+                case nn.Linear():
+                    gradients += [u.sum(0), weight_gradient(u, value)]
+                    if k > 0:
+                        u = linear(u, layer.weight.t(), None)
+                case nn.Conv2d():
+                    u, weight, bias = _convolution_gradients(layer, u, value, of_input=k > 0)
+                    gradients += [bias, weight]
+                case FlatImages():
+                    n, channels, height, width = value.shape
+                    u = u.view(n, height, width, channels).permute(0, 3, 1, 2)
+                case _:
+                    u = _times_slope(layer, u if layer is not last else u.clone(), value)
+        return gradients[::-1]
+
+
+# PyTorch multiplies float32 matrices with MKL, which does not use AVX-512 on AMD processors. This
+# operator of torch.compile calls oneDNN, which does and takes half the time. Both add the products
+# of an entry one after the other, MKL in blocks of 192 (measured): up to there the bits are equal.
+_onednn: Any = None
+if torch.backends.mkldnn.is_available():
+    _onednn = getattr(torch.ops.mkldnn, "_linear_pointwise", None)
+_BLOCK = 192
+_NARROW = 16  # MKL has other kernels for fewer columns, with other sums
+
+
+def _in_onednn(x: Tensor, weight: Tensor) -> bool:
+    outputs, inputs = weight.shape
+    if _onednn is None or x.device.type != "cpu" or x.dtype != torch.float32:
+        return False
+    if not (weight.is_contiguous() or weight.t().is_contiguous()):
+        return False  # it would take a thousand times as long
+    return inputs <= _BLOCK and outputs >= _NARROW and len(x) >= _NARROW
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """x weightᵀ + bias: [n, inputs], [outputs, inputs] to [n, outputs]; adds the bias first."""
+    if _in_onednn(x, weight):
+        y: Tensor = _onednn(x, weight, bias, "none", [], None)
+        return y
+    return functional.linear(x, weight, bias)
+
+
+def multiply_add(x: Tensor, weight: Tensor, other: Tensor) -> Tensor:
+    """x weightᵀ + other: [n, inputs], [outputs, inputs] to [n, outputs]; adds `other` last."""
+    if other.dim() == 1 and _in_onednn(x, weight):
+        return linear(x, weight, other)
+    if _in_onednn(x, weight):
+        y: Tensor = _onednn.binary(x, other, weight, None, "add")
+        return y
+    return torch.mm(x, weight.t()).add_(other)
+
+
+def weight_gradient(u: Tensor, x: Tensor) -> Tensor:
+    """uᵀ x: [n, outputs], [n, inputs] to [outputs, inputs]."""
+    outputs, inputs = u.shape[1], x.shape[1]
+    # The same sums, in less time for a tall matrix. Narrow ones have other kernels.
+    if outputs > inputs >= _NARROW:
+        return torch.mm(x.t(), u).t()
+    return torch.mm(u.t(), x)
+
+
+def _convolve(layer: nn.Conv2d, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """The output of the layer for x with other weights."""
+    return functional.conv2d(x, weight, bias, layer.stride, layer.padding)
+
+
+def _convolution_gradients(
+    layer: nn.Conv2d, u: Tensor, x: Tensor, *, of_input: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients in x, the weight and the bias; without `of_input`, the first is undefined."""
+    shape = [layer.out_channels]
+    geometry = (layer.stride, layer.padding, layer.dilation, False, [0, 0], layer.groups)
+    wanted = [of_input, True, True]
+    found: tuple[Tensor, Tensor, Tensor] = _aten.convolution_backward(
+        u, x, layer.weight, shape, *geometry, wanted
+    )
+    return found
+
+
+def _times_slope(activation: nn.Module, tangent: Tensor, y: Tensor) -> Tensor:
+    """`tangent` times the derivative of an activation where its value is y, in place."""
+    match activation:
+        case nn.Tanh():
+            _aten.tanh_backward.grad_input(tangent, y, grad_input=tangent)
+        case nn.ReLU():
+            _aten.threshold_backward.grad_input(tangent, y, 0, grad_input=tangent)
+        case nn.ELU(alpha=alpha):
+            _aten.elu_backward.grad_input(tangent, alpha, 1, 1, True, y, grad_input=tangent)
+        case nn.LeakyReLU(negative_slope=slope):
+            _aten.leaky_relu_backward.grad_input(tangent, y, slope, True, grad_input=tangent)
+        case _:
+            raise TypeError(f"no derivative is known for {activation}")
+    return tangent
