@@ -105,7 +105,7 @@ def draw_growth(out: Path) -> Path:
         points = [(int(row["to"]), float(row["cost_to"])) for row in rows if row["over"] == over]
         if points:
             panel.plot(*zip(*points, strict=True), color=BLUE, marker="o", markersize=3)
-        panel.set_ylim(bottom=0)
+            panel.set_ylim(0, 1.15 * max(cost for _, cost in points))
         panel.set_xlabel(over if over == "environments" else "steps per batch")
         set_heading(panel, title, "EMI, µs per step")
     return save_figure(figure, out / "growth")

@@ -1,5 +1,6 @@
-"""Tables in the docs that come from a benchmark are equal to its output in results/."""
+"""Tables in the docs equal the output of their benchmarks; CSV files name commit and machine."""
 
+import csv
 import re
 from pathlib import Path
 
@@ -31,3 +32,16 @@ def test_a_table_equals_the_output_of_its_benchmark(page: str, printed: tuple[st
     for table, name in zip(tables, printed, strict=False):
         assert table in (ROOT / "results" / name).read_text(encoding="utf-8")
     assert len(tables) >= len(printed)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "results" / "speed").glob("*.csv")), ids=str)
+def test_a_file_of_a_benchmark_comes_from_one_commit_and_one_machine(path: Path) -> None:
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    (commit,) = {row["commit"] for row in rows}
+    assert re.fullmatch(r"[0-9a-f]{10}", commit)  # a + at its end means modified source
+    assert len({row["machine"] for row in rows}) == 1
+    if path.stem in ("trpo_speed", "growth", "busy"):  # benchmarks/draw.py draws them
+        page = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
+        assert path.with_suffix(".png").is_file()
+        assert f"(../results/speed/{path.stem}.png)" in page

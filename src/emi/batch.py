@@ -144,10 +144,15 @@ PIECE_ROWS = 8_192  # largest number of rows in a piece
 PIECE_ENTRIES = 2**22  # largest number of entries; a convolution outputs several times as many
 
 
+def piece_rows(*columns: Batched) -> int:
+    """The number of rows in a piece of these columns."""
+    widest = max(math.prod(column[:1].shape) for column in columns)
+    return max(1, min(PIECE_ROWS, PIECE_ENTRIES // max(1, widest)))
+
+
 def pieces(*columns: Batched, device: torch.device | str) -> Iterator[tuple[Tensor, ...]]:
     """The columns as tensors on `device`, piece by piece, with the same rows of each."""
-    widest = max(math.prod(column[:1].shape) for column in columns)
-    rows = max(1, min(PIECE_ROWS, PIECE_ENTRIES // max(1, widest)))
+    rows = piece_rows(*columns)
     for start in range(0, len(columns[0]), rows):
         yield tuple(as_tensor(column[start : start + rows], device) for column in columns)
 

@@ -362,3 +362,22 @@ def test_convolutions_by_hand_are_those_of_autograd_bit_for_bit(n: int) -> None:
     for expected, first, second in zip(*found, strict=True):
         assert torch.equal(first, expected)
         assert torch.equal(second, expected)
+
+
+def test_images_in_two_transitions_are_embedded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    icm = ICM(Box(0, 255, (4, 52, 52), np.uint8), Discrete(5))
+    rng = np.random.default_rng(0)
+    pool, n = rng.integers(0, 256, (70, 4, 52, 52), dtype=np.uint8), np.arange(60)
+    action = rng.integers(0, 5, 60)
+    apart = icm.reward(Transitions(pool[n], action, pool[n + 10]))
+    embedded: list[int] = []
+    embed = ICM._embed
+
+    def counted(self: ICM, obs: torch.Tensor) -> torch.Tensor:
+        embedded.append(len(obs))
+        return embed(self, obs)
+
+    monkeypatch.setattr(ICM, "_embed", counted)
+    shared = icm.reward(Transitions(Rows(pool, n), action, Rows(pool, n + 10)))
+    assert sum(embedded) == 70  # instead of 120
+    torch.testing.assert_close(shared, apart)

@@ -13,20 +13,22 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import gymnasium
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from emi.batch import Batched, Transitions, as_tensor, in_pieces
+from emi.batch import Batched, Rows, Transitions, as_tensor, in_pieces, piece_rows
 from emi.intrinsic.actions import ActionVectors
 from emi.intrinsic.contract import IntrinsicReward
 from emi.intrinsic.descent import Descent
-from emi.intrinsic.gradients.elu_convolutions import Workspace, convolve
+from emi.intrinsic.gradients.elu_convolutions import PART_ROWS, Workspace, convolve
 from emi.nets import Conv, Pixels, convolutions, mlp, newest_entries, trunk
 from emi.settings import FractionOrZero, PositiveFloat, PositiveInt
 
 CONVOLUTIONS = (Conv(32, 3, 2, padding=1),) * 4  # φ of images (paper, section 3; authors' code)
 UNITS = 256  # hidden units of f and of g, ReLU (paper, section 3; authors' code)
+WINDOW_ROWS = 4_096  # transitions whose observations are embedded once in `reward`
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,11 @@ def features(
     if isinstance(entries, Pixels):
         return convolutions(entries, CONVOLUTIONS, "elu", rng)
     return trunk(space, config.hidden, "tanh", rng)
+
+
+def part(column: Batched, rows: slice) -> Batched:
+    """Some rows of a column, not yet gathered."""
+    return Rows(column.pool, column.index[rows]) if isinstance(column, Rows) else column[rows]
 
 
 def forward_error(predicted: Tensor, phi_next: Tensor) -> Tensor:
@@ -109,23 +116,47 @@ class ICM(IntrinsicReward):
 
     def embed_state(self, obs: Batched) -> Tensor:
         """φ(s): [n, *observation] to [n, d]."""
-        return in_pieces(self.phi, self.device, obs)
+        return in_pieces(self._embed, self.device, obs)
 
+    def _embed(self, obs: Tensor) -> Tensor:
+        if not self._convolutions:
+            return self.phi(obs)
+        # Not `split`: a last part of one row would be computed by another kernel.
+        parts = obs.tensor_split(max(1, -(-len(obs) // PART_ROWS)))
+        return torch.cat([self.phi(rows) for rows in parts])
+
+    def _embed_both(self, obs: Batched, next_obs: Batched) -> tuple[Tensor, Tensor]:
+        """φ(s) and φ(s'), [n, d] each. An image that is in both is embedded once."""
+        if not (self._convolutions and isinstance(obs, Rows) and isinstance(next_obs, Rows)):
+            return self.embed_state(obs), self.embed_state(next_obs)
+        if obs.pool is not next_obs.pool:
+            return self.embed_state(obs), self.embed_state(next_obs)
+        both = np.concatenate([obs.index, next_obs.index])
+        index, places = np.unique(both, return_inverse=True)
+        phi = self.embed_state(Rows(obs.pool, index))[torch.from_numpy(places)]
+        return phi[: len(obs)], phi[len(obs) :]
+
+    @torch.no_grad()
     def reward(self, batch: Transitions) -> Tensor:
-        def surprise(obs: Tensor, action: Tensor, next_obs: Tensor) -> Tensor:
-            predicted = self.f(torch.cat([self.phi(obs), self.actions(action)], 1))
-            return forward_error(predicted, self.phi(next_obs))
-
-        return in_pieces(surprise, self.device, batch.obs, batch.action, batch.next_obs)
+        rows = piece_rows(batch.obs, batch.action, batch.next_obs)
+        window, bonuses = max(1, WINDOW_ROWS // rows) * rows, []
+        for start in range(0, len(batch), window):
+            some = slice(start, start + window)
+            phi, phi_next = self._embed_both(part(batch.obs, some), part(batch.next_obs, some))
+            action = self.actions(as_tensor(batch.action[some], self.device))
+            columns = (column.split(rows) for column in (phi, action, phi_next))
+            for s, a, s_next in zip(*columns, strict=True):
+                bonuses.append(forward_error(self.f(torch.cat([s, a], 1)), s_next))
+        return torch.cat(bonuses)
 
     def learn(self, batch: Transitions) -> dict[str, float]:
         config, history, space = self.config, [], Workspace()
         for rows in self.descent.minibatches(len(batch), config.minibatch, config.epochs):
-            part = batch[rows]
+            some = batch[rows]
             losses = self.losses(
-                as_tensor(part.obs, self.device),
-                self.actions(as_tensor(part.action, self.device)),
-                as_tensor(part.next_obs, self.device),
+                as_tensor(some.obs, self.device),
+                self.actions(as_tensor(some.action, self.device)),
+                as_tensor(some.next_obs, self.device),
                 space,
             )
             self.descent.step(self.objective(losses))
@@ -134,7 +165,7 @@ class ICM(IntrinsicReward):
         scalars = {
             "icm/loss_inverse": inverse,
             "icm/loss_forward": forward,
-            "icm/feature_norm": self.embed_state(part.obs).norm(dim=1).mean().item(),
+            "icm/feature_norm": self.embed_state(some.obs).norm(dim=1).mean().item(),
         }
         return scalars | ({"icm/inverse_accuracy": accuracy} if self.actions.discrete else {})
 
