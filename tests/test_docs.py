@@ -84,13 +84,11 @@ def test_the_architecture_page_lists_every_column_of_metrics(kind: str) -> None:
     table = text.split("### Columns of metrics.csv")[1].split("\n## ")[0]
     first_cells = re.findall(r"^\| (`[^|]*) \|", table, re.M)
     listed = {name for cell in first_cells for name in re.findall(r"`([\w/]+)`", cell)}
-    small = {"steps_per_iteration": 40, "num_envs": 2, "threads": 1}
-    found = {"seconds", "steps_per_second"}  # the run adds the times
-    for preset in ("paper", "robust"):
-        given = {"preset": preset, "value": {"kind": kind}, **small}
-        (report, *_) = emi.train("SparseHalfCheetah", steps=40, **given)
-        found |= report.metrics.keys()
-    assert found == listed
+    # With all options: they add columns.
+    small = {"steps_per_iteration": 40, "num_envs": 2, "threads": 1, "preset": "robust"}
+    (report, *_) = emi.train("SparseHalfCheetah", steps=40, value={"kind": kind}, **small)
+    # The run adds the times.
+    assert set(report.metrics) | {"seconds", "steps_per_second"} == listed
 
 
 def test_links_between_pages_resolve() -> None:

@@ -75,6 +75,11 @@ def test_the_table_is_the_one_of_the_committed_runs() -> None:
             ["2.62 (23.8) | 0.015 | 0.037 |", "2.70 (24.9) | 0.012 | 0.037 |"],
             "p = 0.037 for each",
         ),
+        (
+            "figures/robust.md",
+            ["| EMI | 15 | 242.1 [191.4, 285.7] |", "| 14/15 [0.70, 0.99] |"],
+            "242.1 [191.4, 285.7] | 14/15 [0.70, 0.99] |",
+        ),
         ("figures/statistical_tests.md", ["-0.44 (27.2) | 0.66 | 0.66 |"], "p = 0.66"),
         (
             "figures/sb3_success.md",

@@ -15,6 +15,7 @@ from emi.agent.value import (
     explained_variance,
     features,
     make_value,
+    past_weight,
 )
 from emi.batch import Rows
 
@@ -40,6 +41,37 @@ def test_linear_recovers_a_function_of_its_features_and_starts_at_zero() -> None
     np.testing.assert_array_equal(value.predict(rows(obs), clock), np.zeros(300))
     value.fit(rows(obs), clock, target, rng)
     np.testing.assert_allclose(value.predict(rows(obs), clock), target, atol=1e-4)
+
+
+def test_the_weight_of_earlier_batches() -> None:
+    assert past_weight(0.9, 0, 7) == 0.9
+    assert past_weight(0.9, 20, 0) == 0.9
+    assert past_weight(0.8, 20, 5) == pytest.approx(0.6)
+    assert past_weight(0.9, 20, 30) == 0
+
+
+@pytest.mark.parametrize("rewarded", [0, 1])
+def test_a_memory_is_a_weighted_least_squares_over_all_batches(rewarded: int) -> None:
+    rng = np.random.default_rng(0)
+    batches = [
+        (rng.normal(size=(40, 2)).astype(np.float32), rng.integers(0, 500, 40), rng.normal(size=40))
+        for _ in range(3)
+    ]
+    value = LinearFeatureValue(VECTOR, ValueConfig(memory=0.5, memory_episodes=4))
+    for obs, clock, target in batches:
+        value.fit(rows(obs), clock, target, rng, rewarded=rewarded)
+    w = 0.5 if rewarded == 0 else 0.375  # 0.5 · (1 − 1/4)
+    x = [features(torch.as_tensor(o), torch.as_tensor(c)).numpy() for o, c, _ in batches]
+    weights = np.repeat([w**2, w, 1.0], 40) ** 0.5
+    y = np.concatenate([target for _, _, target in batches])
+    solution, *_ = np.linalg.lstsq(weights[:, None] * np.concatenate(x), weights * y, rcond=None)
+    np.testing.assert_allclose(value.coefficients, solution, rtol=1e-3, atol=1e-5)
+    # A copy of the state continues with the same memory.
+    copied = LinearFeatureValue(VECTOR, ValueConfig(memory=0.5, memory_episodes=4))
+    copied.load_state_dict(value.state_dict())
+    for either in (value, copied):
+        either.fit(rows(batches[0][0]), batches[0][1], batches[0][2], rng)
+    torch.testing.assert_close(value.coefficients, copied.coefficients, rtol=0, atol=0)
 
 
 def test_linear_survives_constant_observations() -> None:

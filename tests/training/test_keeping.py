@@ -219,3 +219,16 @@ def test_a_stored_history_is_checked(change: dict[str, Any], place: str) -> None
     assert stored_history(History(1.0, 2, 1, 3).state(), 3) == History(1.0, 2, 1, 3)
     with pytest.raises(UserError, match=place):
         stored_history(History().state() | change, 3)
+
+
+def test_a_second_thread_changes_no_bit_with_all_options() -> None:
+    """The next batch is collected early, with the policy that was just drawn."""
+    trainers = [Trainer(small(**EVERYTHING, threads=threads)) for threads in (1, 2)]
+    try:
+        for _ in range(6):
+            a, b = (trainer.iterate().metrics for trainer in trainers)
+            assert {k: v for k, v in a.items() if v == v} == {k: v for k, v in b.items() if v == v}
+        assert a["keeping/restarts"] > 0
+    finally:
+        for trainer in trainers:
+            trainer.close()
