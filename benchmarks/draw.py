@@ -65,7 +65,7 @@ def draw_speed(out: Path) -> Path:
             va="center",
             fontsize=SMALL,
         )
-    bound = BOUND.search((RESULTS / "env_speed.txt").read_text(encoding="utf-8"))
+    bound = BOUND.search((RESULTS / "env_speed_half_cheetah.txt").read_text(encoding="utf-8"))
     if bound is not None:
         simulator = float(bound[1].replace(",", ""))
         panel.axvline(simulator / 1e3, color=GREY, linestyle="--", linewidth=1)

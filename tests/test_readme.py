@@ -89,13 +89,21 @@ def test_the_table_is_the_one_of_the_committed_runs() -> None:
         ("speed/method_cost_vectors.txt", ["| ex2 | 1.97 | 1.78 | 2.71 | 6.8×"], "6.8 times"),
         (
             "speed/trpo_speed.txt",
-            ["emi, TRPO                                33,038", "emi, TRPO 5.4×", "emi, TRPO 4.8×"],
-            "| `emi`, TRPO | 33,038 | 5.4× | 4.8× |",
+            [
+                "emi, TRPO                                                   113,357",
+                "sb3, TRPO, 2 threads, spinning:\n  emi, TRPO 7.7×",
+                "our physics, 2 threads, spinning:\n  emi, TRPO 6.0×",
+            ],
+            "| `emi`, TRPO | 113,357 | 7.7× | 6.0× |",
         ),
         (
             "speed/trpo_speed.txt",
-            ["emi, EMI                                 19,406", "emi, EMI 3.2×", "emi, EMI 2.8×"],
-            "| `emi`, EMI | 19,406 | 3.2× | 2.8× |",
+            [
+                "emi, EMI                                                     75,312",
+                "emi, TRPO 7.7×;  emi, EMI 5.1×",
+                "emi, TRPO 6.0×;  emi, EMI 4.0×",
+            ],
+            "| `emi`, EMI | 75,312 | 5.1× | 4.0× |",
         ),
     ],
 )

@@ -16,6 +16,9 @@ TABLE = re.compile(r"^\|.*\n\| ---.*\n(?:\|.*\n)+", re.M)
         (
             "performance.md",
             (
+                "speed/image_speed.txt",
+                "speed/busy.txt",
+                "speed/growth.txt",
                 "speed/method_cost_vectors.txt",
                 "speed/method_cost_images.txt",
                 "speed/env_speed.txt",
