@@ -112,8 +112,8 @@ class Trainer:
         self.last_batch: tuple[Rollout, Array] | None = None  # rollout, bonuses [n]
 
         # The method is trained on one half of the cores while the policy and the value function
-        # are trained on the other: that is faster than to split every operation among all cores.
-        # Operations on vectors are too small to be split at all.
+        # are trained on the other. Splitting every operation among all cores is as fast on an idle
+        # machine, and half as fast on a busy one. Operations on vectors are too small to be split.
         apart = self.intrinsic is not None and not self.intrinsic.learns_first
         self._learning = LearningThread(config.threads > 1 and apart)
         halves = 2 if self._learning.enabled else 1
