@@ -48,9 +48,11 @@ def sections() -> dict[str, list[str]]:
     return {
         "Methods": methods,
         "The contract": ["emi.IntrinsicReward", "emi.Transitions", "emi.score_and_learn"],
+        "Observations": ["emi.stacked"],
         "Wrappers and diagnosis": [
             "emi.NormalizeReward",
             "emi.NormalizeObservation",
+            "emi.SelectObservation",
             "emi.WeightedSum",
             "emi.diagnose",
             "emi.intrinsic.diagnosis.Diagnosis",

@@ -16,7 +16,8 @@ POINTERS = [ROOT / "docs" / "paper_to_code.md", *(ROOT / "docs" / "methods").glo
 
 # What a package or a top-level module may import besides itself. Imports point downwards only.
 FILES = {"durable_file", "untrusted_file", "state_codec"}
-FOUNDATION = FILES | {"program", "errors", "settings", "spaces", "stored_state", "batch", "nets"}
+FOUNDATION = FILES | {"program", "errors", "settings", "stored_state", "batch", "nets"}
+FOUNDATION |= {"images", "spaces"}
 BELOW_TRAINING = FOUNDATION | {"intrinsic", "agent", "envs"}
 MAY_IMPORT: dict[str, set[str]] = {
     "start": set(),
@@ -26,13 +27,14 @@ MAY_IMPORT: dict[str, set[str]] = {
     "durable_file": {"errors"},
     "untrusted_file": {"errors"},
     "state_codec": {"errors"},
-    "spaces": {"errors"},
+    "images": {"errors"},
+    "spaces": {"errors", "images"},
     "batch": {"errors"},
     "stored_state": {"errors"},
-    "nets": {"batch", "spaces", "stored_state", "errors"},
+    "nets": {"batch", "images", "spaces", "stored_state", "errors"},
     "intrinsic": FOUNDATION - FILES,
     "agent": FOUNDATION - FILES,
-    "envs": {"program", "errors", "spaces"},
+    "envs": {"program", "errors", "images", "spaces"},
     "training": BELOW_TRAINING - {"durable_file", "state_codec"},
     "adapters": FOUNDATION | {"intrinsic"},
     "runs": BELOW_TRAINING | {"training"},

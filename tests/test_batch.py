@@ -61,7 +61,7 @@ def test_transitions_of_a_rollout() -> None:
 
 
 def test_transitions_need_one_length() -> None:
-    with pytest.raises(ValueError, match="must have the same length, got 3, 2 and 3"):
+    with pytest.raises(ValueError, match="got 3 of obs, 2 of action, 3 of next_obs"):
         Transitions(np.zeros((3, 1)), np.zeros((2, 1)), np.zeros((3, 1)))
 
 

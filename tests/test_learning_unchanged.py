@@ -53,7 +53,11 @@ RUNS = {
     ),
     "Freeway emi": ("Freeway", "emi", SMALL),
     "Freeway emi, two threads": ("Freeway", "emi", SMALL | {"threads": 2}),
-    "gym:MountainCarContinuous-v0 emi": ("gym:MountainCarContinuous-v0", "emi", {"steps": 15_000}),
+    "gym:MountainCarContinuous-v0 emi": (
+        "gym:MountainCarContinuous-v0",
+        "emi",
+        {"steps": 15_000, "normalize_observations": False},
+    ),
 }
 VERSIONS = ("torch", "numpy", "gymnasium", "mujoco", "ale-py")
 

@@ -11,8 +11,9 @@ import torch
 from gymnasium.spaces import Box, Discrete
 from torch import nn
 
+from emi.errors import UserError
+from emi.images import FrameStack, is_image
 from emi.nets import Pixels, load_optimizer, mlp, trunk
-from emi.spaces import is_image
 
 
 def generator() -> torch.Generator:
@@ -44,31 +45,49 @@ def test_the_conv_trunk_is_the_papers() -> None:
 
 @pytest.mark.parametrize("layout", ["first", "last"])
 def test_pixels_scale_to_plus_minus_one_in_either_layout(layout: str) -> None:
-    image = np.zeros((1, 4, 20, 24), np.uint8)
+    image = np.zeros((1, 4, 40, 44), np.uint8)
     image[0, 2, 7, 11] = 255
     if layout == "last":
         image = np.moveaxis(image, 1, 3)
-    pixels = Pixels(image.shape[1:])
-    assert (pixels.channels, pixels.height, pixels.width) == (4, 20, 24)
+    pixels = Pixels(Box(0, 255, image.shape[1:], np.uint8))
+    assert (pixels.channels, pixels.height, pixels.width) == (4, 40, 44)
     out = pixels(torch.as_tensor(image))
-    assert out.shape == (1, 4, 20, 24)
+    assert out.shape == (1, 4, 40, 44)
     assert out[0, 2, 7, 11] == 1
-    assert out.sum() == pytest.approx(-(4 * 20 * 24) + 2)
+    assert out.sum() == pytest.approx(-(4 * 40 * 44) + 2)
 
 
 @pytest.mark.parametrize(
-    ("shape", "channels"),
-    [((52, 52), 1), ((4, 52, 52), 1), ((52, 52, 3), 3), ((12, 52, 52), 3), ((52, 52, 1), 1)],
+    ("shape", "frames", "channels"),
+    [
+        ((52, 52), 1, 1),
+        ((4, 52, 52), 4, 1),
+        ((52, 52, 3), 1, 3),
+        ((12, 52, 52), 4, 3),
+        ((52, 52, 1), 1, 1),
+        ((52, 52, 8), 2, 4),
+        ((4, 52, 52, 3), 4, 3),
+        ((4, 3, 52, 52), 4, 3),
+    ],
 )
-def test_the_newest_frame_is_the_last_one(shape: tuple[int, ...], channels: int) -> None:
-    pixels = Pixels(shape, newest_frame=True)
-    assert pixels.channels == channels
-    assert pixels(torch.zeros((2, *shape), dtype=torch.uint8)).shape == (2, channels, 52, 52)
+def test_the_newest_frame_is_the_last_one(
+    shape: tuple[int, ...], frames: int, channels: int
+) -> None:
+    box = Box(0, 255, shape, np.uint8)
+    whole, newest = (
+        Pixels(box, newest_frame=True),
+        Pixels(FrameStack(box, frames), newest_frame=True),
+    )
+    obs = torch.randint(0, 256, (2, *shape), dtype=torch.uint8, generator=generator())
+    assert whole(obs).shape == (2, frames * channels, 52, 52)  # what is no stack is read whole
+    assert newest.channels == channels
+    assert torch.equal(newest(obs), whole(obs)[:, -channels:])
+    assert torch.equal(newest(newest.newest(obs)), newest(obs))  # type: ignore[arg-type]
 
 
 def test_a_stack_yields_its_last_frame() -> None:
-    stack = torch.arange(4, dtype=torch.uint8).mul(80)[None, :, None, None].expand(1, 4, 20, 20)
-    newest = Pixels((4, 20, 20), newest_frame=True)(stack)
+    stack = torch.arange(4, dtype=torch.uint8).mul(80)[None, :, None, None].expand(1, 4, 40, 40)
+    newest = Pixels(FrameStack(Box(0, 255, (4, 40, 40), np.uint8), 4), newest_frame=True)(stack)
     assert newest.unique().item() == pytest.approx(240 / 255 * 2 - 1)
 
 
@@ -76,20 +95,36 @@ def test_what_an_image_is() -> None:
     assert is_image(Box(0, 255, (52, 52, 3), np.uint8))
     assert is_image(Box(0, 255, (52, 52), np.uint8))
     assert not is_image(Box(0, 255, (128,), np.uint8))
-    assert not is_image(Box(0, 1, (52, 52, 3), np.float32))
+    assert is_image(Box(0, 1, (52, 52, 3), np.float32))
+    assert is_image(Box(0, 255, (4, 84, 84, 3), np.uint8))
+    assert not is_image(Box(-1, 1, (52, 52, 3), np.float32))  # not intensities
+    assert not is_image(Box(0, np.inf, (52, 52), np.float32))
+    assert not is_image(Box(0, 255, (7, 7, 3), np.uint8))  # smaller than the convolutions read
     assert not is_image(Discrete(3))
+
+
+def test_floats_from_zero_to_one_are_scaled_as_bytes_are() -> None:
+    levels = torch.randint(0, 256, (2, 3, 40, 40), dtype=torch.uint8, generator=generator())
+    of_bytes, of_floats = (
+        Pixels(Box(0, high, (3, 40, 40), kind)) for high, kind in ((255, np.uint8), (1, np.float32))
+    )
+    torch.testing.assert_close(of_floats(levels / 255), of_bytes(levels))
+    with pytest.raises(UserError, match="cannot be stacks of 2 frames"):
+        FrameStack(Box(0, 255, (3, 40, 40), np.uint8), 2)
+    with pytest.raises(UserError, match="at least 36×36"):
+        FrameStack(Box(0, 255, (4, 7, 7), np.uint8), 4)
 
 
 def test_adam_continues_unchanged_from_a_state_without_strides() -> None:
     """A checkpoint stores values only; fused Adam walks through memory, here channels_last."""
 
     def learner() -> tuple[nn.Module, torch.optim.Optimizer]:
-        net, _ = trunk(Box(0, 255, (3, 20, 20), np.uint8), (), "relu", generator())
+        net, _ = trunk(Box(0, 255, (3, 36, 36), np.uint8), (), "relu", generator())
         return net, torch.optim.Adam(net.parameters(), lr=0.1, fused=True)
 
     def step(net: nn.Module, optimizer: torch.optim.Optimizer, seed: int) -> None:
         frames = torch.randint(
-            0, 256, (2, 3, 20, 20), dtype=torch.uint8, generator=torch.Generator().manual_seed(seed)
+            0, 256, (2, 3, 36, 36), dtype=torch.uint8, generator=torch.Generator().manual_seed(seed)
         )
         optimizer.zero_grad()
         net(frames).square().sum().backward()

@@ -1,6 +1,7 @@
 from emi.batch import Transitions as Transitions
 from emi.envs import make_vec as make_vec
 from emi.errors import UserError as UserError
+from emi.images import stacked as stacked
 from emi.intrinsic.contract import IntrinsicReward as IntrinsicReward
 from emi.intrinsic.contract import score_and_learn as score_and_learn
 from emi.intrinsic.diagnosis import diagnose as diagnose
@@ -14,6 +15,7 @@ from emi.intrinsic.normalize_observation import NormalizeObservation as Normaliz
 from emi.intrinsic.normalize_reward import NormalizeReward as NormalizeReward
 from emi.intrinsic.rnd import RND as RND
 from emi.intrinsic.rnd import RNDConfig as RNDConfig
+from emi.intrinsic.select_observation import SelectObservation as SelectObservation
 from emi.intrinsic.simhash import SimHash as SimHash
 from emi.intrinsic.simhash import SimHashConfig as SimHashConfig
 from emi.intrinsic.vime import VIME as VIME

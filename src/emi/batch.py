@@ -7,14 +7,14 @@ holds the same steps in time-major order, without the steps that are not transit
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from emi.errors import UserError
+from emi.errors import NotFiniteError, UserError
 
 if TYPE_CHECKING:  # imported by the functions that need it: worker processes need none of them
     import torch
@@ -74,6 +74,37 @@ class Rows:
 
 
 Batched: TypeAlias = "Array | Tensor | Rows"
+# Observations of a `Dict` or `Tuple` space have a column for each entry.
+Columns: TypeAlias = "Batched | Mapping[str, Columns] | tuple[Columns, ...]"
+
+
+def each_column(function: Callable[[Any], Any], columns: Any) -> Any:
+    """Apply a function to every column; the result has the same nesting."""
+    if isinstance(columns, Mapping):
+        return {key: each_column(function, column) for key, column in columns.items()}
+    if isinstance(columns, tuple):
+        return tuple(each_column(function, column) for column in columns)
+    return function(columns)
+
+
+def named_columns(columns: Columns, name: str) -> Iterator[tuple[str, Batched]]:
+    """Every column with its name: `name`, followed by its keys, as in `observation['goal']`."""
+    if isinstance(columns, Mapping | tuple):
+        entries = columns.items() if isinstance(columns, Mapping) else enumerate(columns)
+        for key, column in entries:
+            yield from named_columns(column, f"{name}[{key!r}]")
+    else:
+        yield name, columns
+
+
+def _as_column(given: Any) -> Any:
+    """A list of rows as an array; everything else as it is."""
+    if not isinstance(given, list):
+        return given
+    try:
+        return np.asarray(given)
+    except ValueError:
+        raise UserError("the rows of a batch must have the same shape: give an array") from None
 
 
 class Union(NamedTuple):
@@ -98,45 +129,114 @@ def union(first: Batched, second: Batched) -> Union | None:
 class Transitions:
     """A batch of (s, a, s'), each with a leading batch axis: arrays, tensors, or `emi.batch.Rows`.
 
-    `next_obs` is the true successor, also where an episode ended. Actions are in the units of the
-    environment's action space. The rows of one environment are in time order. `env_index` and
-    `ended` are for methods that keep a running value or a memory per environment. Without
-    `env_index` all rows are of one environment; without `ended` no episode ends.
+    Observations of a `Dict` space are a mapping of such columns, those of a `Tuple` space a tuple
+    of them. A list is a list of rows. `next_obs` is the true successor, also where an episode
+    ended. Actions are in the units of the environment's action space. The rows of one environment
+    are in time order. `env_index` and `ended` are for methods that keep a running value or a memory
+    per environment. Without `env_index` all rows are of one environment; without `ended` no
+    episode ends.
     """
 
-    obs: Batched  # [n, *observation]
-    action: Batched  # [n, *action]
-    next_obs: Batched  # [n, *observation]
+    obs: Any  # Columns, [n, *observation]
+    action: Any  # Columns, [n, *action]
+    next_obs: Any  # Columns, [n, *observation]
     env_index: IntArray | None = None  # [n], the environment of a row, from 0
     ended: BoolArray | None = None  # [n], whether the next row of the environment begins an episode
 
     def __post_init__(self) -> None:
-        if not len(self.obs) == len(self.action) == len(self.next_obs):
-            raise UserError(
-                "obs, action and next_obs must have the same length, got "
-                f"{len(self.obs)}, {len(self.action)} and {len(self.next_obs)}"
-            )
+        rows: dict[str, int] = {}
+        for name in ("obs", "action", "next_obs"):
+            columns = each_column(_as_column, getattr(self, name))
+            object.__setattr__(self, name, columns)
+            for place, column in named_columns(columns, name):
+                if not isinstance(column, Rows) and np.ndim(column) == 0:
+                    raise UserError(f"{place} must have a leading batch axis, got {column!r}")
+                rows[place] = len(column)
+        if not rows or len(set(rows.values())) > 1:
+            lengths = ", ".join(f"{n} of {place}" for place, n in rows.items())
+            raise UserError(f"all columns must have the same number of rows, got {lengths or 0}")
         for name in ("env_index", "ended"):
             column = getattr(self, name)
-            if column is not None and len(column) != len(self.action):
+            if column is not None and len(column) != len(self):
                 raise UserError(
-                    f"{name} must have one entry for each of the {len(self.action)} transitions, "
+                    f"{name} must have one entry for each of the {len(self)} transitions, "
                     f"got {len(column)}"
                 )
 
     def __len__(self) -> int:
-        return len(self.action)
+        return next(len(column) for _, column in named_columns(self.obs, "obs"))
 
     def __getitem__(self, which: Any) -> Transitions:
-        columns: list[Any] = [c if c is None else c[which] for c in vars(self).values()]
-        return Transitions(*columns)
+        def some(column: Any) -> Any:
+            return None if column is None else column[which]
+
+        return Transitions(*(each_column(some, column) for column in vars(self).values()))
+
+
+def is_numeric(column: Batched) -> bool:
+    """Whether a column holds numbers; text is not read by any network."""
+    if isinstance(column, Rows):
+        return isinstance(column.pool, Stacks) or is_numeric(column.pool)
+    return not isinstance(column, np.ndarray) or column.dtype.kind in "biuf"
+
+
+def check_batch(batch: Transitions) -> None:
+    """Raise NotFiniteError if a number is NaN or infinite: it names the column and the row.
+
+    A model that is trained on such a number is lost.
+    """
+    if len(batch) == 0:
+        raise UserError("a batch must have at least one transition, got none")
+    for word, columns in (
+        ("observation", batch.obs),
+        ("action", batch.action),
+        ("successor (next_obs)", batch.next_obs),
+    ):
+        for place, column in named_columns(columns, word):
+            row = not_finite(column)
+            if row is not None:
+                raise NotFiniteError(
+                    f"the {place} of row {row} is NaN or infinite: check the environment, or "
+                    "remove the row"
+                )
+
+
+def not_finite(column: Batched) -> int | None:
+    """The first row with a NaN or infinite number; None if there is none."""
+    if isinstance(column, Rows):
+        pool = column.pool
+        if isinstance(pool, Stacks) or not_finite(pool) is None:
+            return None  # without gathering the rows
+        column = column[:]
+    if not isinstance(column, np.ndarray):
+        import torch
+
+        if not isinstance(column, torch.Tensor):
+            return None  # text, or objects that no network reads
+        if not column.is_floating_point() or bool(torch.isfinite(column).all()):
+            return None
+        finite = torch.isfinite(column.reshape(len(column), -1)).all(1)
+        return int((~finite).nonzero()[0])
+    # A sum of squares is finite if all numbers are and it does not overflow; np.isfinite takes
+    # three times as long.
+    if column.dtype.kind != "f" or math.isfinite(np.vdot(column, column)):
+        return None
+    good = np.isfinite(column.reshape(len(column), -1)).all(1)
+    return None if good.all() else int(np.flatnonzero(~good)[0])
 
 
 def as_tensor(array: Batched, device: torch.device | str = "cpu") -> Tensor:
     """The rows as a tensor on `device`; copied only if necessary."""
     import torch
 
-    return torch.as_tensor(array[:] if isinstance(array, Rows) else array, device=device)
+    if isinstance(array, Rows):
+        array = array[:]
+    # PyTorch has no negative strides, and warns about arrays that it could write to by mistake.
+    if isinstance(array, np.ndarray) and (
+        not array.flags.writeable or any(stride < 0 for stride in array.strides)
+    ):
+        array = array.copy()
+    return torch.as_tensor(array, device=device)
 
 
 # Large batches are processed in pieces, so that not all images are floats at once.

@@ -12,12 +12,14 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 import gymnasium
 import torch
+from gymnasium.spaces import Box
 from torch import Tensor, nn
 from torch.nn.utils import skip_init
 
 from emi.batch import Batched, Rows
 from emi.errors import UserError
-from emi.spaces import is_image, require_box
+from emi.images import FrameStack, images_of, is_image
+from emi.spaces import require_box
 from emi.stored_state import expect_adam
 
 Activation = Literal["tanh", "relu", "elu", "leaky_relu"]
@@ -47,7 +49,8 @@ def linear(
     inputs: int, outputs: int, generator: torch.Generator, *, init: Init = "xavier"
 ) -> nn.Linear:
     """A linear layer with zero bias."""
-    return _initialise(skip_init(nn.Linear, inputs, outputs), init, generator)
+    layer = skip_init(nn.Linear, inputs, outputs, dtype=torch.float32)
+    return _initialise(layer, init, generator)
 
 
 def mlp(
@@ -66,37 +69,42 @@ def mlp(
 
 
 class Pixels(nn.Module):
-    """uint8 images [n, H, W], [n, C, H, W] or [n, H, W, C] to floats [n, C, H, W] in [−1, 1].
+    """Images of a space, [n, *shape] with `images_of` the space, to floats [n, C, H, W] in [−1, 1].
 
-    The channel axis is the shorter of the first and the last. `newest_frame` keeps only the last
-    frame of a stack: three channels if their number is divisible by three (colour), else one.
+    `newest_frame` keeps only the newest frame of a `FrameStack`; other images are read whole.
     """
 
-    def __init__(self, shape: Sequence[int], *, newest_frame: bool = False) -> None:
+    def __init__(self, space: Box, *, newest_frame: bool = False) -> None:
         super().__init__()
-        self.axis = None if len(shape) == 2 else (1 if shape[0] <= shape[2] else 3)
-        channels = 1 if self.axis is None else shape[self.axis - 1]
-        self.channels = (3 if channels % 3 == 0 else 1) if newest_frame else channels
-        spatial = [s for i, s in enumerate(shape) if self.axis is None or i != self.axis - 1]
-        self.height, self.width = spatial
+        layout = images_of(space)
+        self.axis, self.stacked = layout.channel_axis, layout.stacked
+        self.height, self.width = layout.height, layout.width
+        frames = space.frames if newest_frame and isinstance(space, FrameStack) else 1
+        self.channels = layout.channels // frames
         self.shape = (self.channels, self.height, self.width)  # of the output
+        # Of what `frames` returns.
+        self.frame_space = Box(0, layout.highest, self.shape, layout.dtype)
+        self._scale = 2 / layout.highest
+        self._kept = layout.kept(frames)
 
     def newest(self, obs: Batched) -> Batched:
         """The rows without the channels that `forward` ignores, so that these are not gathered."""
-        if self.axis != 1:
+        if self._kept is None:
             return obs
-        return obs.last(self.channels) if isinstance(obs, Rows) else obs[:, -self.channels :]
+        return obs.last(self._kept) if isinstance(obs, Rows) else obs[:, -self._kept :]
 
     def frames(self, obs: Tensor) -> Tensor:
-        """The channels that are kept, unscaled: [n, *shape] to [n, C, H, W], uint8."""
+        """The channels that are kept, unscaled: [n, *shape] to [n, C, H, W]."""
         if self.axis is None:
-            obs = obs.unsqueeze(1)
-        elif self.axis == 3:
-            obs = obs.permute(0, 3, 1, 2)
+            obs = obs.unsqueeze(-3)
+        elif self.axis == -1:
+            obs = obs.movedim(-1, -3)
+        if self.stacked:  # [n, frames, channels of a frame, H, W]
+            obs = obs.flatten(1, 2)
         return obs[:, -self.channels :]
 
     def forward(self, obs: Tensor) -> Tensor:
-        floats = self.frames(obs).to(torch.float32, copy=True).mul_(2 / 255).sub_(1)
+        floats = self.frames(obs).to(torch.float32, copy=True).mul_(self._scale).sub_(1)
         # The memory layout of the convolutions' weights: see benchmarks/image_update.py. Reordering
         # floats is faster than reordering bytes or doing it together with the conversion.
         return floats.contiguous(memory_format=torch.channels_last)
@@ -116,7 +124,7 @@ def newest_entries(space: gymnasium.Space) -> tuple[Pixels | Flat, tuple[int, ..
     """A module from observations to newest frames [C, H, W] or vectors [D]; also this shape."""
     box = require_box(space)
     if is_image(box):
-        pixels = Pixels(box.shape, newest_frame=True)
+        pixels = Pixels(box, newest_frame=True)
         return pixels, pixels.shape
     return Flat(), (math.prod(box.shape),)
 
@@ -163,7 +171,7 @@ def convolutions(
         )
     stack: list[nn.Module] = [pixels]
     for layer in layers:
-        conv = skip_init(nn.Conv2d, channels, *layer)
+        conv = skip_init(nn.Conv2d, channels, *layer, dtype=torch.float32)
         stack += [_initialise(conv, init, generator), _ACTIVATIONS[activation]()]
         height, width, channels = layer.output(height), layer.output(width), layer.filters
     net = nn.Sequential(*stack, FlatImages())
@@ -188,7 +196,7 @@ def trunk(
     """Convolutions for images, hidden layers (or none) for vectors; also returns the width."""
     box = require_box(space)
     if is_image(box):
-        return conv_trunk(Pixels(box.shape, newest_frame=newest_frame), generator)
+        return conv_trunk(Pixels(box, newest_frame=newest_frame), generator)
     sizes = [math.prod(box.shape), *hidden]
     layers = mlp(sizes, activation, generator, activate_last=True)
     return nn.Sequential(Flat(), *layers), sizes[-1]

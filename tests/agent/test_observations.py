@@ -9,7 +9,7 @@ from gymnasium.spaces import Box
 from emi.agent.observations import ArrayKeeper, StackKeeper, make_keeper
 from emi.batch import Stacks
 
-IMAGE = Box(0, 255, (4, 6, 5), np.uint8)
+IMAGE = Box(0, 255, (4, 36, 40), np.uint8)
 
 
 def rows(*numbers: int) -> np.ndarray:
@@ -17,7 +17,7 @@ def rows(*numbers: int) -> np.ndarray:
 
 
 def frame(number: int) -> np.ndarray:
-    return np.full((6, 5), number, np.uint8)
+    return np.full((36, 40), number, np.uint8)
 
 
 def stack(*numbers: int) -> np.ndarray:
@@ -50,7 +50,7 @@ def test_a_stack_that_starts_anew_is_kept_whole() -> None:
     np.testing.assert_array_equal(pool[:], [stack(1, 2, 3, 4), stack(9, 9, 9, 9), odd])
 
 
-@pytest.mark.parametrize("space", [IMAGE, Box(-1, 1, (3,)), Box(0, 255, (9, 9, 3), np.uint8)])
+@pytest.mark.parametrize("space", [IMAGE, Box(-1, 1, (3,)), Box(0, 255, (36, 36, 3), np.uint8)])
 def test_what_comes_back_is_what_was_put(space: Box) -> None:
     """Three environments, episodes of random length, more rows than were announced."""
     rng = np.random.default_rng(0)
@@ -88,4 +88,4 @@ def test_only_stacks_are_taken_apart() -> None:
     assert isinstance(make_keeper(IMAGE, 1), StackKeeper)
     for shape in ((52, 52), (1, 52, 52), (52, 52, 4)):
         assert isinstance(make_keeper(Box(0, 255, shape, np.uint8), 1), ArrayKeeper)
-    assert isinstance(make_keeper(Box(0, 1, (4, 6, 5)), 1), ArrayKeeper)
+    assert isinstance(make_keeper(Box(0, 1, (4, 36, 40)), 1), ArrayKeeper)

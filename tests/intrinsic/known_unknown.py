@@ -8,10 +8,11 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete, Space
 
 from emi.batch import Transitions
+from emi.images import FrameStack
 
 SIDE = 36  # the smallest image that all methods accept
 VECTOR = Box(-np.inf, np.inf, (4,))
-IMAGE = Box(0, 255, (2, SIDE, SIDE), np.uint8)
+IMAGE = FrameStack(Box(0, 255, (2, SIDE, SIDE), np.uint8), 2)
 CONTINUOUS = Box(-1, 1, (2,))
 DISCRETE = Discrete(4)
 SPACES = {

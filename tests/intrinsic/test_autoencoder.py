@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from gymnasium.spaces import Box
 
 from emi.intrinsic.autoencoder import (
     ImageAutoencoder,
@@ -14,6 +15,10 @@ from emi.intrinsic.autoencoder import (
     quantise,
 )
 from emi.nets import Pixels
+
+
+def images(shape: tuple[int, ...]) -> Box:
+    return Box(0, 255, shape, np.uint8)
 
 
 def rng() -> torch.Generator:
@@ -30,10 +35,11 @@ def test_the_penalty_by_hand() -> None:
 
 
 def test_each_level_is_four_intensities() -> None:
-    obs = torch.arange(256, dtype=torch.uint8).reshape(1, 16, 16)
-    levels = quantise(Pixels((16, 16))(obs))
+    obs = torch.arange(256, dtype=torch.uint8).repeat(16).reshape(1, 64, 64)
+    levels = quantise(Pixels(images((64, 64)))(obs))
     assert levels.dtype == torch.uint8
-    assert levels.flatten().tolist() == [value // 4 for value in range(256)]
+    assert levels.flatten().tolist() == (obs.flatten() // 4).tolist()
+    assert len(levels.unique()) == 64
 
 
 def test_the_likelihood_against_numpy() -> None:
@@ -48,10 +54,10 @@ def test_the_likelihood_against_numpy() -> None:
 
 
 @pytest.mark.parametrize(
-    "shape", [(52, 52), (4, 52, 52), (16, 16), (17, 30, 3), (84, 84), (6, 21, 40)]
+    "shape", [(52, 52), (4, 52, 52), (36, 36), (37, 50, 3), (84, 84), (6, 41, 40)]
 )
 def test_every_size_comes_back(shape: tuple[int, ...]) -> None:
-    net = ImageAutoencoder(shape, 3, 8, 5, rng())
+    net = ImageAutoencoder(images(shape), 3, 8, 5, rng())
     obs = torch.randint(256, (2, *shape), generator=rng()).to(torch.uint8)
     rows = net.rows(obs)
     pixels = net.pixels
@@ -64,7 +70,7 @@ def test_every_size_comes_back(shape: tuple[int, ...]) -> None:
 
 
 def test_the_sizes_of_the_original() -> None:
-    net = ImageAutoencoder((4, 52, 52), 96, 1024, 512, rng())
+    net = ImageAutoencoder(images((1, 52, 52)), 96, 1024, 512, rng())
     sizes, x = [], torch.zeros(2, 1, 52, 52)
     for layer in net.encoder:
         x = layer(x)
@@ -77,14 +83,14 @@ def test_the_sizes_of_the_original() -> None:
 
 def test_the_loss_of_an_image_is_that_of_its_own_pixels() -> None:
     """Rows, columns and colours of the target must meet those of the output."""
-    net = ImageAutoencoder((18, 20, 3), 4, 8, 5, rng())
+    net = ImageAutoencoder(images((38, 40, 3)), 4, 8, 5, rng())
     torch.nn.init.normal_(net.pixel_bias, generator=rng())
-    rows = torch.randint(64, (2, 3, 18, 20), generator=rng()).to(torch.uint8)
+    rows = torch.randint(64, (2, 3, 38, 40), generator=rng()).to(torch.uint8)
     b = net.encode(rows)
     features = net.decoder(b)
     total = 0.0
     weight = net.levels.weight.reshape(3, 64, 4)
-    own = net.pixel_bias.reshape(18, 20, 3, 64)
+    own = net.pixel_bias.reshape(38, 40, 3, 64)
     for colour in range(3):
         logits = torch.einsum("nfhw,lf->nhwl", features, weight[colour]) + own[:, :, colour]
         target = rows[:, colour].reshape(-1)
@@ -93,16 +99,16 @@ def test_the_loss_of_an_image_is_that_of_its_own_pixels() -> None:
 
 
 def test_the_encoder_reads_levels_between_minus_one_and_one() -> None:
-    net = ImageAutoencoder((16, 16), 2, 4, 3, rng())
+    net = ImageAutoencoder(images((36, 36)), 2, 4, 3, rng())
     seen = []
     net.encoder.register_forward_pre_hook(lambda module, args: seen.append(args[0].clone()))
-    net.encode(torch.tensor([0, 21, 63], dtype=torch.uint8).repeat(2, 1, 16, 6)[..., :16])
+    net.encode(torch.tensor([0, 21, 63], dtype=torch.uint8).repeat(2, 1, 36, 12))
     assert seen[0][0, 0, 0, :3].tolist() == pytest.approx([-1, -1 / 3, 1])
 
 
 def test_every_weight_of_an_image_autoencoder_is_trained() -> None:
-    net = ImageAutoencoder((20, 20), 3, 8, 5, rng())
-    rows = torch.randint(64, (8, 1, 20, 20), generator=rng()).to(torch.uint8)
+    net = ImageAutoencoder(images((40, 40)), 3, 8, 5, rng())
+    rows = torch.randint(64, (8, 1, 40, 40), generator=rng()).to(torch.uint8)
     net.loss(net.encode(rows), rows).backward()
     # What precedes batch-norm is centred by it, so its bias has a gradient of rounding errors only.
     for name, parameter in net.named_parameters():
@@ -131,7 +137,7 @@ def test_the_decoder_of_vectors_mirrors_the_encoder() -> None:
 def test_only_the_generator_decides_the_weights() -> None:
     def weights(global_seed: int) -> torch.Tensor:
         torch.manual_seed(global_seed)
-        net = ImageAutoencoder((16, 16), 2, 4, 3, rng())
+        net = ImageAutoencoder(images((36, 36)), 2, 4, 3, rng())
         return torch.cat([parameter.flatten() for parameter in net.parameters()])
 
     assert torch.equal(weights(0), weights(1))

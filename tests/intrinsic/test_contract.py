@@ -12,7 +12,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
-from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
+from gymnasium.spaces import Box, Discrete, Graph, MultiDiscrete
 from known_unknown import CONTINUOUS, DISCRETE, IMAGE, SPACES, VECTOR, Kind, auc, transitions
 
 from emi.batch import Rows, Transitions
@@ -83,10 +83,10 @@ EVERYWHERE = pytest.mark.parametrize(("method", "spaces"), list(cases()))
 def build(
     method: str, obs: gymnasium.Space, actions: gymnasium.Space, seed: int = 0, **changes: Any
 ) -> IntrinsicReward:
-    found = find_method(method)
+    found, normalize = find_method(method), changes.pop("normalize", True)
     if settings := QUICK.get(method, {}) | changes:
         found = found._replace(config=dataclasses.replace(found.config, **settings))
-    built = found.build(obs, actions, seed)
+    built = found.build(obs, actions, seed, normalize=normalize)
     assert built is not None
     return built
 
@@ -202,7 +202,7 @@ def test_unknown_states_have_a_higher_bonus_until_they_are_known(method: str, sp
 @pytest.mark.parametrize("spaces", ["vector-continuous", "vector-discrete"])
 def test_diversity_rewards_leaving_the_dense_region(spaces: str) -> None:
     """With a φ that was not trained on the new states; unseen images are embedded anywhere."""
-    made = trained("emi-d", spaces, batches=6)
+    made = trained("emi-d", spaces, batches=6, normalize=False)  # the bandwidth is for raw states
     batch = joined(visit(spaces, 150, 7), visit(spaces, 50, 8, "leaving"))
     assert auc(made.reward(batch).numpy(), np.arange(200) >= 150) >= 0.8
 
@@ -291,9 +291,10 @@ def test_only_the_newest_frame_counts(method: str) -> None:
 
 @pytest.mark.parametrize("method", QUICK)
 def test_unsupported_spaces_raise_a_user_error(method: str) -> None:
-    with pytest.raises(UserError, match=r"Box") as caught:
-        build(method, Dict({"a": VECTOR}), DISCRETE)
-    assert "\n" not in str(caught.value)
+    if method != "noise":  # which reads nothing
+        with pytest.raises(UserError, match="type Graph cannot be read") as caught:
+            build(method, Graph(VECTOR, None), DISCRETE)
+        assert "\n" not in str(caught.value)
     if method in REQUIRE_ACTIONS:
         with pytest.raises(UserError, match="actions must be a Box or Discrete"):
             build(method, VECTOR, MultiDiscrete([2, 2]))

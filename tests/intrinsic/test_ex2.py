@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from gymnasium.spaces import Box, Dict, Discrete
+from gymnasium.spaces import Box, Dict, Discrete, Graph
 from torch import Tensor
 
 from emi.batch import Rows, Transitions
-from emi.intrinsic.ex2 import EX2, EX2Config, exemplar_logit, novelty
+from emi.images import FrameStack
+from emi.intrinsic import ex2 as module
+from emi.intrinsic.ex2 import EX2Config, exemplar_logit, novelty
 from emi.intrinsic.gradients.ex2 import Discriminator, backward, layer_shapes
 
+# Observations as they are: what is computed here by hand has no moments.
+EX2 = partial(module.EX2, normalize=False)
 VECTOR = Box(-np.inf, np.inf, (4,))
-IMAGE = Box(0, 255, (4, 14, 14), np.uint8)
+IMAGE = FrameStack(Box(0, 255, (4, 36, 36), np.uint8), 4)
 CONTINUOUS = Box(-2, 2, (3,))
 DISCRETE = Discrete(5)
 SMALL = EX2Config(
@@ -33,7 +38,7 @@ def vectors(n: int, seed: int = 0) -> Transitions:
 
 def images(n: int, seed: int = 0) -> Transitions:
     rng = np.random.default_rng(seed)
-    obs = rng.integers(0, 256, (2, n, 4, 14, 14), dtype=np.uint8)
+    obs = rng.integers(0, 256, (2, n, 4, 36, 36), dtype=np.uint8)
     return Transitions(obs[0], rng.integers(0, 5, n), obs[1])
 
 
@@ -341,19 +346,21 @@ def test_images_are_remembered_as_one_frame_of_bytes() -> None:
 
 @pytest.mark.parametrize(
     ("shape", "kept"),
-    [((14, 15), (1, 14, 15)), ((14, 15, 4), (1, 14, 15)), ((6, 14, 15), (3, 14, 15))],
+    [((36, 40), (1, 36, 40)), ((36, 40, 4), (1, 36, 40)), ((6, 36, 40), (3, 36, 40))],
 )
 def test_images_of_every_layout(shape: tuple[int, ...], kept: tuple[int, ...]) -> None:
     rng = np.random.default_rng(0)
     obs = rng.integers(0, 256, (30, *shape), dtype=np.uint8)
     data = Transitions(obs, rng.integers(0, 5, 30), obs)
-    ex2 = EX2(Box(0, 255, shape, np.uint8), DISCRETE, SMALL)
+    space = Box(0, 255, shape, np.uint8)
+    frames = {2: 1, 3: 4 if shape[-1] == 4 else 2}[len(shape)]
+    ex2 = EX2(FrameStack(space, frames), DISCRETE, SMALL)
     for _ in range(2):
         ex2.learn(data)
     assert ex2.pool.rows.shape == (60, *kept)
-    if shape == (14, 15):
+    if shape == (36, 40):
         expected = obs[:, None]
-    elif shape == (14, 15, 4):
+    elif shape == (36, 40, 4):
         expected = obs[..., 3][:, None]
     else:
         expected = obs[:, 3:]
@@ -387,7 +394,8 @@ def test_convolutions_take_their_steps() -> None:
 
 
 def test_the_image_network_has_the_published_size() -> None:
-    ex2 = EX2(Box(0, 255, (4, 52, 52), np.uint8), DISCRETE, EX2Config(hidden=64, features=32))
+    space = FrameStack(Box(0, 255, (4, 52, 52), np.uint8), 4)
+    ex2 = EX2(space, DISCRETE, EX2Config(hidden=64, features=32))
     # Full padding: 52 → 28 → 16, eight filters; then the hidden layers of all four branches.
     assert ex2.shapes == [(4, 16 * 16 * 8, 64), (4, 64, 32), (1, 64, 64), (1, 64, 1)]
     vector = EX2(VECTOR, CONTINUOUS)
@@ -467,8 +475,8 @@ def _columns(n: int) -> tuple[Any, Any]:
 
 
 def test_wrong_settings_raise_a_user_error() -> None:
-    with pytest.raises(ValueError, match="observations must be a Box"):
-        EX2(Dict({"a": VECTOR}), DISCRETE)
+    with pytest.raises(ValueError, match="type Graph cannot be read"):
+        EX2(Graph(VECTOR, None), DISCRETE)
     with pytest.raises(ValueError, match="actions must be a Box or Discrete"):
         EX2(VECTOR, Dict({"a": DISCRETE}))
     with pytest.raises(ValueError, match="use_actions needs vector observations"):

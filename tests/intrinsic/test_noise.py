@@ -8,7 +8,6 @@ import torch
 from gymnasium.spaces import Box, Dict, Discrete
 
 from emi.batch import Transitions
-from emi.errors import UserError
 from emi.intrinsic.noise import Noise, NoiseConfig, exponential
 
 SPACES = Box(-np.inf, np.inf, (3,)), Discrete(2)
@@ -54,6 +53,7 @@ def test_any_seed_of_64_bits_is_a_key() -> None:
     assert not np.array_equal(exponential(0, 1, 10), exponential(1, 0, 10))
 
 
-def test_spaces_are_checked_as_for_other_methods() -> None:
-    with pytest.raises(UserError, match="observations must be a Box"):
-        Noise(Dict({"a": SPACES[0]}), SPACES[1])
+def test_any_space_will_do_because_nothing_is_read() -> None:
+    noise = Noise(Dict({"a": SPACES[0]}), Dict({"b": SPACES[1]}))
+    obs, action = {"a": np.zeros((4, 3), np.float32)}, {"b": np.zeros(4, np.int64)}
+    assert noise.reward(Transitions(obs, action, obs)).shape == (4,)

@@ -13,7 +13,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
-from gymnasium.spaces import Box
+from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode
 from oracle import OracleVectorEnv
 from stable_baselines3 import PPO
@@ -321,3 +321,76 @@ def test_a_function_must_return_a_method() -> None:
 
     with pytest.raises(UserError, match=r"must be an emi\.IntrinsicReward, got Linear"):
         method_of(wrong).build(SPACE, ACTIONS, 0)
+
+
+class Wrong(emi.IntrinsicReward):
+    """A method with one mistake."""
+
+    def __init__(self, reward: Any = None, learn: Any = None) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(2))
+        self._reward, self._learn = reward, learn
+
+    def reward(self, batch: emi.Transitions) -> Any:
+        if self._reward is None:
+            return torch.zeros(len(batch))
+        return self._reward(self, batch)
+
+    def learn(self, batch: emi.Transitions) -> Any:
+        return {} if self._learn is None else self._learn(self, batch)
+
+
+def few(n: int = 3) -> emi.Transitions:
+    return emi.Transitions(np.zeros((n, 2), np.float32), np.zeros(n, np.int64), np.ones((n, 2)))
+
+
+@pytest.mark.parametrize(
+    ("mistake", "sentence"),
+    [
+        ({"reward": lambda m, b: np.zeros(len(b))}, "Wrong.reward must return a tensor, got ndar"),
+        (
+            {"reward": lambda m, b: torch.as_tensor(b.obs) @ m.weight},
+            "Wrong.reward must return a tensor without gradients: decorate it with @torch.no_grad",
+        ),
+        ({"reward": lambda m, b: torch.zeros(1)}, r"one bonus per transition, \[3\], got \[1\]"),
+        ({"reward": lambda m, b: torch.full((3,), torch.nan)}, "bonus of Wrong is NaN .* row 0"),
+        ({"learn": lambda m, b: None}, "Wrong.learn must return a dict of numbers to log, got N"),
+    ],
+)
+def test_a_mistake_in_a_method_gives_a_sentence(mistake: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(emi.UserError, match=sentence) as caught:
+        emi.score_and_learn(Wrong(**mistake), few())
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", [name for name, entry in METHODS.items() if entry.home])
+def test_methods_learn_inside_no_grad_and_with_doubles_as_the_default(name: str) -> None:
+    space, actions = Box(-1, 1, (3,)), Discrete(2)
+    rng = np.random.default_rng(0)
+    obs = rng.normal(size=(2, 40, 3))[:, ::-1]  # float64, with a negative stride
+    batch = emi.Transitions(obs[0], rng.integers(0, 2, 40).tolist(), list(obs[1]))
+    usual = find_method(name).build(space, actions, 0)
+    assert usual is not None
+    expected, _ = emi.score_and_learn(usual, batch)
+    torch.set_default_dtype(torch.float64)
+    try:
+        method = find_method(name).build(space, actions, 0)
+        assert method is not None
+        with torch.no_grad():
+            bonus, _ = emi.score_and_learn(method, batch)
+            method.learn(batch)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    usual.learn(batch)
+    torch.testing.assert_close(bonus, expected, check_dtype=False)
+    torch.testing.assert_close(method.reward(batch), usual.reward(batch), check_dtype=False)
+
+
+def test_an_empty_batch_gives_a_sentence() -> None:
+    method = emi.RND(Box(-1, 1, (2,)), Discrete(2))
+    with pytest.raises(emi.UserError, match="at least one transition"):
+        emi.score_and_learn(method, few(0))
+    with pytest.raises(emi.UserError, match="leading batch axis"):
+        emi.Transitions(np.float32(1), [0], np.float32(1))
+    with pytest.raises(emi.UserError, match="must have the same shape"):
+        emi.Transitions([[1.0], [1.0, 2.0]], [0, 1], [[1.0], [1.0]])

@@ -12,9 +12,9 @@ from gymnasium import spaces
 import emi
 from emi.envs import make_vec
 from emi.errors import UserError
+from emi.images import is_image
 from emi.intrinsic.table import METHODS
 from emi.nets import Conv, Pixels
-from emi.spaces import is_image
 from emi.training import trainer
 from emi.training.config import TrainConfig
 from emi.training.memory import (

@@ -6,7 +6,7 @@ import gymnasium
 import numpy as np
 
 from emi.batch import Array, IntArray, Stacks
-from emi.spaces import is_image
+from emi.images import is_image
 
 
 class Keeper(Protocol):
@@ -25,7 +25,7 @@ class Keeper(Protocol):
 def make_keeper(space: gymnasium.Space, rows: int) -> Keeper:
     """A keeper for about `rows` observations of `space`; it grows if there are more."""
     shape = space.shape or ()
-    if is_image(space) and len(shape) == 3 and 1 < shape[0] <= shape[2]:
+    if space.dtype == np.uint8 and is_image(space) and len(shape) == 3 and 1 < shape[0] <= shape[2]:
         return StackKeeper(shape, rows)
     return ArrayKeeper(shape, np.dtype(np.uint8 if space.dtype == np.uint8 else np.float32), rows)
 

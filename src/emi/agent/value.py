@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from emi.batch import FloatArray, IntArray, Rows, as_tensor, in_pieces
 from emi.errors import UserError
+from emi.images import is_image
 from emi.nets import Activation, linear, load_optimizer, trunk
 from emi.settings import (
     FractionOrZero,
@@ -30,7 +31,6 @@ from emi.settings import (
     PositiveFloat,
     PositiveInt,
 )
-from emi.spaces import is_image
 from emi.stored_state import EXTRA, expect, expect_adam, expect_keys
 
 

@@ -26,8 +26,8 @@ from emi.envs.table import (
     find_environment,
 )
 from emi.errors import UserError, did_you_mean
+from emi.images import is_image
 from emi.program import install
-from emi.spaces import is_image
 
 for _name, _entry in (ENVIRONMENTS | {"Atari": ANY_ATARI_GAME}).items():
     gym.register(

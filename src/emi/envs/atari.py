@@ -22,6 +22,7 @@ from gymnasium.vector.utils import batch_space
 
 from emi.envs.episodes import last_of
 from emi.errors import UserError, did_you_mean
+from emi.images import FrameStack
 
 Images = npt.NDArray[np.uint8]
 Flags = npt.NDArray[np.bool_]
@@ -76,6 +77,11 @@ def load_games(game: str, num_envs: int, threads: int) -> ale_py.AtariVectorEnv:
     )
 
 
+def stacks() -> Any:
+    """The space of observations, [4, 52, 52]."""
+    return FrameStack(spaces.Box(0, 255, (STACK, SIZE, SIZE), np.uint8), STACK)
+
+
 def start_games(games: ale_py.AtariVectorEnv, mask: Flags, *, load: bool) -> Images:
     """Start episodes where `mask` [n] is true; returns all observations [n, 4, 52, 52].
 
@@ -110,7 +116,7 @@ class AtariVectorEnv(VectorEnv[Images, npt.NDArray[Any], Any]):
         """`game` as in "MontezumaRevenge"; `threads` limits the pool (default: all cores)."""
         self.num_envs = num_envs
         self._games: Any = load_games(game, num_envs, min(threads or os.cpu_count() or 1, num_envs))
-        self.single_observation_space = spaces.Box(0, 255, (STACK, SIZE, SIZE), np.uint8)
+        self.single_observation_space = stacks()
         self.single_action_space = self._games.single_action_space
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
@@ -190,7 +196,7 @@ class AtariEnv(gym.Env[Images, Any]):
         self.render_mode = render_mode
         self._games: Any = load_games(game, num_envs=1, threads=1)
         self._screen = None if render_mode is None else Screen(rom_of(game))
-        self.observation_space = spaces.Box(0, 255, (STACK, SIZE, SIZE), np.uint8)
+        self.observation_space = stacks()
         self.action_space = self._games.single_action_space
         self._playing = False
 

@@ -8,6 +8,7 @@ import math
 from collections.abc import Sequence
 
 import torch
+from gymnasium.spaces import Box
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, mse_loss
 from torch.nn.utils import skip_init
@@ -47,11 +48,11 @@ class ImageAutoencoder(nn.Module):
     """
 
     def __init__(
-        self, shape: Sequence[int], filters: int, hidden: int, code: int, rng: torch.Generator
+        self, space: Box, filters: int, hidden: int, code: int, rng: torch.Generator
     ) -> None:
         super().__init__()
         self.code = code
-        self.pixels = Pixels(shape, newest_frame=True)
+        self.pixels = Pixels(space, newest_frame=True)
         self.row = (self.pixels.shape, torch.uint8)  # shape and dtype of what `rows` returns
         layers = [Conv(filters, 6, 2, padding) for padding in PADDINGS]
         sizes = [(self.pixels.height, self.pixels.width)]
@@ -65,15 +66,19 @@ class ImageAutoencoder(nn.Module):
 
         def convolved(conv: nn.Conv2d | nn.ConvTranspose2d) -> list[nn.Module]:
             nn.init.xavier_uniform_(conv.weight, generator=rng)
-            return [conv, nn.BatchNorm2d(filters), nn.ReLU(inplace=True)]
+            return [conv, nn.BatchNorm2d(filters, dtype=torch.float32), nn.ReLU(inplace=True)]
 
         def dense(inputs: int, outputs: int) -> list[nn.Module]:
-            return [linear(inputs, outputs, rng), nn.BatchNorm1d(outputs), nn.ReLU(inplace=True)]
+            return [
+                linear(inputs, outputs, rng),
+                nn.BatchNorm1d(outputs, dtype=torch.float32),
+                nn.ReLU(inplace=True),
+            ]
 
         down: list[nn.Module] = []
         for i, layer in enumerate(layers):
             inputs = filters if i else self.pixels.channels
-            down += convolved(skip_init(nn.Conv2d, inputs, *layer, bias=False))
+            down += convolved(skip_init(nn.Conv2d, inputs, *layer, bias=False, dtype=torch.float32))
         up: list[nn.Module] = []
         for layer, small, large in zip(layers[::-1], sizes[:0:-1], sizes[-2::-1], strict=True):
             # Where a stride skipped the last rows, the decoder must add them.
@@ -82,7 +87,12 @@ class ImageAutoencoder(nn.Module):
                 for s, big in zip(small, large, strict=True)
             ]
             deconv = skip_init(
-                nn.ConvTranspose2d, filters, *layer, output_padding=missing, bias=False
+                nn.ConvTranspose2d,
+                filters,
+                *layer,
+                output_padding=missing,
+                bias=False,
+                dtype=torch.float32,
             )
             up += convolved(deconv)
         features = filters * math.prod(sizes[-1])
@@ -91,7 +101,7 @@ class ImageAutoencoder(nn.Module):
             nn.Flatten(),
             *dense(features, hidden),
             linear(hidden, code, rng),
-            nn.BatchNorm1d(code),
+            nn.BatchNorm1d(code, dtype=torch.float32),
             nn.Sigmoid(),
         )
         self.decoder = nn.Sequential(
@@ -102,7 +112,9 @@ class ImageAutoencoder(nn.Module):
         )
         channels = self.pixels.channels
         self.levels = linear(filters, channels * LEVELS, rng)
-        self.pixel_bias = nn.Parameter(torch.zeros(math.prod(sizes[0]) * channels, LEVELS))
+        self.pixel_bias = nn.Parameter(
+            torch.zeros(math.prod(sizes[0]) * channels, LEVELS, dtype=torch.float32)
+        )
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def rows(self, obs: Tensor) -> Tensor:
@@ -142,7 +154,7 @@ class VectorAutoencoder(nn.Module):
         self.row = ((size,), torch.float32)  # shape and dtype of what `rows` returns
         self.encoder = nn.Sequential(*mlp([size, *hidden, code], "tanh", rng), nn.Sigmoid())
         self.decoder = mlp([code, *reversed(hidden), size], "tanh", rng)
-        self.register_buffer("scale", torch.ones(()))
+        self.register_buffer("scale", torch.ones((), dtype=torch.float32))
 
     def rows(self, obs: Tensor) -> Tensor:
         """The training data: [n, *observation] to [n, D]."""

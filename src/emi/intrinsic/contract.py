@@ -17,11 +17,13 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import gymnasium
+import numpy as np
 import torch
+from gymnasium.vector.utils import create_empty_array
 from torch import Tensor, nn
 
-from emi.batch import Transitions
-from emi.errors import UserError
+from emi.batch import Transitions, check_batch
+from emi.errors import NotFiniteError, UserError
 from emi.intrinsic.table import METHODS
 
 Finish = Callable[[], dict[str, float]]
@@ -31,7 +33,8 @@ class IntrinsicReward(nn.Module, ABC):
     """An intrinsic reward: a bonus for transitions, and a model that learns from them.
 
     A method is built as `Method(observation_space, action_space, config=MethodConfig(), seed=0)`,
-    where the config is a frozen dataclass. All state is in `state_dict`: parameters, buffers, and
+    where the config is a frozen dataclass. A method that can normalise vectors has one more
+    parameter, `normalize=True`. All state is in `state_dict`: parameters, buffers, and
     whatever `get_extra_state` returns. A method with an episodic memory keeps it per
     `batch.env_index` and resets it where `batch.ended`.
     """
@@ -75,8 +78,93 @@ def score_and_learn(method: IntrinsicReward, batch: Transitions) -> tuple[Tensor
 
     The order is given by `learns_first`.
     """
-    bonus, finish = method.score(batch)
+    bonus, finish = checked_score(method, batch)
     return bonus, finish()
+
+
+def checked_score(method: IntrinsicReward, batch: Transitions) -> tuple[Tensor, Finish]:
+    """`method.score`; UserError if the batch, the bonus or the scalars are not what they must be.
+
+    Trainers call methods through this function and the two below, so that a mistake in a user's
+    method is found where it is made. `finish` can be called inside `torch.no_grad()`.
+    """
+    check_batch(batch)
+    wanted = torch.is_grad_enabled()
+    with torch.enable_grad():  # a method with `learns_first` is trained here
+        bonus, finish = method.score(batch)
+    if not wanted and isinstance(bonus, Tensor):
+        bonus = bonus.detach()
+
+    def finish_and_check() -> dict[str, float]:
+        with torch.enable_grad():
+            return _checked_scalars(method, finish())
+
+    return _checked_bonus(method, bonus, len(batch)), finish_and_check
+
+
+def checked_reward(method: IntrinsicReward, batch: Transitions) -> Tensor:
+    """`method.reward`, checked as by `checked_score`."""
+    check_batch(batch)
+    return _checked_bonus(method, method.reward(batch), len(batch))
+
+
+def checked_learn(method: IntrinsicReward, batch: Transitions) -> dict[str, float]:
+    """`method.learn`, checked as by `checked_score`."""
+    check_batch(batch)
+    with torch.enable_grad():
+        return _checked_scalars(method, method.learn(batch))
+
+
+def _checked_bonus(method: IntrinsicReward, bonus: Any, n: int) -> Tensor:
+    name = type(method).__name__
+    if not isinstance(bonus, Tensor):
+        raise UserError(
+            f"{name}.reward must return a tensor, got {type(bonus).__name__}: use torch.as_tensor"
+        )
+    if bonus.shape != (n,):
+        raise UserError(
+            f"{name}.reward must return one bonus per transition, [{n}], got {list(bonus.shape)}"
+        )
+    if bonus.requires_grad:
+        raise UserError(
+            f"{name}.reward must return a tensor without gradients: decorate it with "
+            "@torch.no_grad()"
+        )
+    if not bool(torch.isfinite(bonus).all()):
+        row = int((~torch.isfinite(bonus)).nonzero()[0])
+        raise NotFiniteError(f"the bonus of {name} is NaN or infinite in row {row}")
+    return bonus
+
+
+def _checked_scalars(method: IntrinsicReward, scalars: Any) -> dict[str, float]:
+    if not isinstance(scalars, dict):
+        raise UserError(
+            f"{type(method).__name__}.learn must return a dict of numbers to log, "
+            f"got {type(scalars).__name__}: return {{}} if there is nothing to log"
+        )
+    return scalars
+
+
+def require_fit(
+    method: IntrinsicReward,
+    observation_space: gymnasium.Space,
+    action_space: gymnasium.Space,
+    advice: str,
+) -> None:
+    """Raise UserError with `advice` unless the method can score rows of these spaces."""
+    obs, action = (
+        create_empty_array(space, n=2, fn=np.zeros) for space in (observation_space, action_space)
+    )
+    if isinstance(action_space, gymnasium.spaces.Discrete):
+        action = np.array([action_space.start, action_space.start + action_space.n - 1])
+    batch = Transitions(obs, action, obs, np.zeros(2, np.int64), np.zeros(2, bool))
+    try:
+        method.reward(batch)
+    except Exception as error:
+        raise UserError(
+            f"{type(method).__name__} was not built for observations in {observation_space} and "
+            f"actions in {action_space}: {advice}"
+        ) from error
 
 
 Factory = Callable[..., IntrinsicReward]
@@ -90,16 +178,24 @@ class Method(NamedTuple):
     config: Any  # a frozen dataclass, or None if the method has no settings
 
     def build(
-        self, observation_space: gymnasium.Space, action_space: gymnasium.Space, seed: int
+        self,
+        observation_space: gymnasium.Space,
+        action_space: gymnasium.Space,
+        seed: int,
+        *,
+        normalize: bool = True,
     ) -> IntrinsicReward | None:
         """Build the method for these spaces; None for plain TRPO.
 
-        UserError if the factory does not return an IntrinsicReward.
+        `normalize` is passed to methods that have such a parameter. UserError if the factory does
+        not return an IntrinsicReward.
         """
         if self.factory is None:
             return None
         # A class without settings need not have a parameter for them.
-        settings = {} if self.config is None else {"config": self.config}
+        settings: dict[str, Any] = {} if self.config is None else {"config": self.config}
+        if "normalize" in inspect.signature(self.factory).parameters:
+            settings["normalize"] = normalize
         method = self.factory(observation_space, action_space, **settings, seed=seed)
         if not isinstance(method, IntrinsicReward):
             raise UserError(f"a method must be an emi.IntrinsicReward, got {type(method).__name__}")

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from emi.batch import Array, FloatArray, Transitions, pieces
+from emi.batch import Array, FloatArray, Transitions, is_numeric, named_columns, pieces
 from emi.errors import UserError
 from emi.intrinsic.contract import IntrinsicReward
 
@@ -213,8 +213,9 @@ def _places(transitions: Transitions) -> tuple[FloatArray, FloatArray]:
     sides = []
     for column in (transitions.obs, transitions.next_obs):
         rows = []
-        for (part,) in pieces(column, device="cpu"):  # not all images as floats at once
-            flat = part.double().numpy().reshape(len(part), -1)
+        entries = [entry for _, entry in named_columns(column, "") if is_numeric(entry)]
+        for parts in pieces(*entries, device="cpu"):  # not all images as floats at once
+            flat = np.concatenate([p.double().numpy().reshape(len(p), -1) for p in parts], axis=1)
             if flat.shape[1] > FEATURES:
                 if projection is None:
                     projection = rng.normal(size=(flat.shape[1], FEATURES)) / flat.shape[1] ** 0.5

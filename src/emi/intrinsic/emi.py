@@ -18,12 +18,13 @@ import gymnasium
 import torch
 from torch import Tensor, nn
 
-from emi.batch import Batched, Transitions, as_tensor, in_pieces, union
+from emi.batch import Batched, Columns, Transitions, as_tensor, in_pieces, union
 from emi.intrinsic.actions import ActionVectors
 from emi.intrinsic.contract import Finish, IntrinsicReward
 from emi.intrinsic.descent import Descent
 from emi.intrinsic.gradients.emi import Networks, Weights, steps_by_hand
 from emi.intrinsic.information import gaussian_kl, jsd_bound, jsd_loss
+from emi.intrinsic.reading import Reading
 from emi.nets import Activation, Pixels, linear, mlp, newest_entries, trunk
 from emi.settings import NotNegativeFloat, PositiveFloat, PositiveInt
 
@@ -155,6 +156,8 @@ class EMI(IntrinsicReward):
         action_space: gymnasium.Space,
         config: EMIConfig = EMIConfig(),  # noqa: B008 - frozen
         seed: int = 0,
+        *,
+        normalize: bool = True,
     ) -> None:
         super().__init__()
         self.config = config
@@ -162,29 +165,40 @@ class EMI(IntrinsicReward):
         self.learns_first = config.reward == "diversity"
         rng, d = torch.Generator().manual_seed(seed), config.embedding_dim
         self.actions = ActionVectors(action_space)
-        self.entries, _ = newest_entries(observation_space)
+        self.reading = Reading(observation_space, normalize=normalize)
+        space = self.reading.space
+        self.entries, _ = newest_entries(space)
         features, width = trunk(
-            observation_space, config.state_hidden, config.state_activation, rng, newest_frame=True
+            space, config.state_hidden, config.state_activation, rng, newest_frame=True
         )
         self.phi = nn.Sequential(*features, linear(width, d, rng))
         self.psi = mlp([self.actions.size, config.action_hidden, d], "relu", rng)
-        self.S = ErrorModel(observation_space, self.actions.size, config, rng)
+        self.S = ErrorModel(space, self.actions.size, config, rng)
         self.T_S = mlp([3 * d, *config.information_hidden, 1], "relu", rng)
         self.T_A = mlp([3 * d, *config.information_hidden, 1], "relu", rng)
         self.descent = Descent(self.parameters(), config.learning_rate, rng)
 
-    def embed_state(self, obs: Batched) -> Tensor:
+    def embed_state(self, obs: Columns) -> Tensor:
         """φ(s): [n, *observation] to [n, d]."""
+        return self._phi(self.reading.observations(obs))
+
+    def _phi(self, obs: Batched) -> Tensor:
+        """φ of observations as `reading` returns them."""
         return in_pieces(self.phi, self.device, self.entries.newest(obs))
 
     def embed_action(self, action: Batched) -> Tensor:
         """ψ(a): [n, *action] to [n, d]."""
         return in_pieces(lambda a: self.psi(self.actions(a)), self.device, action)
 
-    def error(self, obs: Batched, action: Batched) -> Tensor:
+    def error(self, obs: Columns, action: Batched) -> Tensor:
         """S(s, a): [n, *observation], [n, *action] to [n, d]; zeros without the error model."""
+        return self._S(self.reading.observations(obs), action)
+
+    def _S(self, obs: Batched, action: Batched) -> Tensor:
+        """S of observations as `reading` returns them."""
         if not self.config.error_model:
-            return torch.zeros(len(action), self.config.embedding_dim, device=self.device)
+            shape = len(action), self.config.embedding_dim
+            return torch.zeros(shape, dtype=torch.float32, device=self.device)
         return in_pieces(
             lambda s, a: self.S(s, self.actions(a)),
             self.device,
@@ -192,15 +206,15 @@ class EMI(IntrinsicReward):
             action,
         )
 
-    def embed_states(self, batch: Transitions) -> tuple[Tensor, Tensor]:
+    def _embed_states(self, batch: Transitions) -> tuple[Tensor, Tensor]:
         """φ(s) and φ(s') [n, d]: most states are both, and are embedded once."""
         if len(batch) >= SHARED_ROWS and (both := union(batch.obs, batch.next_obs)):
-            phi = self.embed_state(both.rows)
+            phi = self._phi(both.rows)
             return phi[both.first], phi[both.second]
-        return self.embed_state(batch.obs), self.embed_state(batch.next_obs)
+        return self._phi(batch.obs), self._phi(batch.next_obs)
 
     def reward(self, batch: Transitions) -> Tensor:
-        config = self.config
+        config, batch = self.config, self.reading(batch)
         if config.reward == "diversity":
             return self._diversity(batch)
         error = self._prediction_error(batch)
@@ -213,19 +227,22 @@ class EMI(IntrinsicReward):
         config = self.config
         if config.reward == "diversity" or config.diversity_weight == 0:
             return super().score(batch)
-        error = self._prediction_error(batch)
+        error = self._prediction_error(self.reading(batch))
         scalars = self.learn(batch)
-        return error + config.diversity_weight * self._diversity(batch), lambda: scalars
+        after = self._diversity(self.reading(batch))
+        return error + config.diversity_weight * after, lambda: scalars
 
     def _prediction_error(self, batch: Transitions) -> Tensor:
-        phi, phi_next = self.embed_states(batch)
+        phi, phi_next = self._embed_states(batch)
         psi = self.embed_action(batch.action)
-        return prediction_error(phi, psi, self.error(batch.obs, batch.action), phi_next)
+        return prediction_error(phi, psi, self._S(batch.obs, batch.action), phi_next)
 
     def _diversity(self, batch: Transitions) -> Tensor:
-        return diversity(*self.embed_states(batch), self.config.bandwidth)
+        return diversity(*self._embed_states(batch), self.config.bandwidth)
 
+    @torch.enable_grad()
     def learn(self, batch: Transitions) -> dict[str, float]:
+        batch = self.reading.learn(batch)
         m, epochs, history = min(len(batch), self.config.minibatch), self.config.epochs, []
         columns = self.entries.newest(batch.obs), batch.action, self.entries.newest(batch.next_obs)
         with self._steps(m) as step:
@@ -233,7 +250,7 @@ class EMI(IntrinsicReward):
                 obs, action, next_obs = (as_tensor(c[rows], self.device) for c in columns)
                 history.append(step(obs, self.actions(action), next_obs))
         linear, error, info, kl, bound_state, bound_action = torch.stack(history).mean(0).tolist()
-        vectors = self.embed_state(obs), self.embed_action(action), self.error(obs, action)
+        vectors = self._phi(obs), self.embed_action(action), self._S(obs, action)
         state_norm, action_norm, error_norm = (v.norm(dim=1).mean().item() for v in vectors)
         return {
             "emi/loss_linear": linear,

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import gymnasium
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
@@ -27,7 +28,9 @@ from emi.intrinsic.actions import ActionVectors
 from emi.intrinsic.contract import IntrinsicReward
 from emi.intrinsic.descent import Descent
 from emi.intrinsic.gradients.ex2 import Discriminator, Step, backward, compare, encode, layer_shapes
+from emi.intrinsic.moments import RunningMoments
 from emi.intrinsic.pool import Pool
+from emi.intrinsic.reading import Reading, normalized
 from emi.nets import Conv, Pixels, convolutions, newest_entries
 from emi.settings import NotNegativeFloat, PositiveFloat, PositiveInt
 
@@ -102,6 +105,8 @@ class EX2(IntrinsicReward):
         action_space: gymnasium.Space,
         config: EX2Config = EX2Config(),  # noqa: B008 - frozen
         seed: int = 0,
+        *,
+        normalize: bool = True,
     ) -> None:
         super().__init__()
         if config.min_replay > config.replay_size:
@@ -113,20 +118,26 @@ class EX2(IntrinsicReward):
         rng, h = torch.Generator().manual_seed(seed), config.hidden
         self.wants_sampled_actions = config.use_actions and config.sampled_actions
         self.actions = ActionVectors(action_space, clip=not self.wants_sampled_actions)
-        self.entries, shape = newest_entries(observation_space)
+        self.reading = Reading(observation_space)
+        self.entries, shape = newest_entries(self.reading.space)
         nets: list[nn.Sequential] = []
         if isinstance(self.entries, Pixels):
+            space = self.entries.frame_space
             if config.use_actions:
                 raise UserError("use_actions needs vector observations, got images")
-            both = [convolutions(Pixels(shape), CONVOLUTIONS, "relu", rng) for _ in range(2)]
+            both = [convolutions(Pixels(space), CONVOLUTIONS, "relu", rng) for _ in range(2)]
             nets, sizes = [net for net, _ in both], [both[0][1]]
-            row = (shape, torch.uint8)
+            row = (shape, torch.uint8 if space.dtype == np.uint8 else torch.float32)
         else:
             sizes = [shape[0] + (self.actions.size if config.use_actions else 0), h, h]
             row = ((sizes[0],), torch.float32)
+        # Past states are stored as they are, and normalised when they are drawn.
+        own = normalize and not nets
+        self.observed = RunningMoments((sizes[0],)) if own else None
         self.convolutions = nn.ModuleList(nets)  # the first layers of the encoders, for images
         self.shapes = layer_shapes(sizes, h, config.features)
-        self.weights = nn.Parameter(torch.zeros(sum(k * (i + 1) * o for k, i, o in self.shapes)))
+        count = sum(k * (i + 1) * o for k, i, o in self.shapes)
+        self.weights = nn.Parameter(torch.zeros(count, dtype=torch.float32))
         with torch.no_grad():
             D = Discriminator.of(self.weights, self.shapes)
             for W in (W for layer in (*D.trunk, *D[1:]) for W in layer.W):
@@ -142,12 +153,16 @@ class EX2(IntrinsicReward):
         rows = self.entries(obs)
         return torch.cat([rows, self.actions(action)], dim=1) if self.config.use_actions else rows
 
+    def inputs(self, rows: Tensor) -> Tensor:
+        """`rows` in units of their standard deviation, if they are normalised."""
+        return rows if self.observed is None else normalized(rows, self.observed)
+
     def logit(self, obs: Batched, action: Batched) -> Tensor:
-        """Logit of D(x, x), without noise; [n, *observation], [n, *action] to [n]."""
+        """Logit of D(x, x), without noise, of what `reading` returns; to [n]."""
         D = Discriminator.of(self.weights, self.shapes)
 
         def score(obs: Tensor, action: Tensor) -> Tensor:
-            rows = self.rows(obs, action)
+            rows = self.inputs(self.rows(obs, action))
             x = [net(rows) for net in self.convolutions] or [rows, rows]
             return exemplar_logit(D, torch.stack(x))
 
@@ -155,12 +170,17 @@ class EX2(IntrinsicReward):
 
     def reward(self, batch: Transitions) -> Tensor:
         """Novelty minus its median over the batch; 0 until `min_replay` states are stored."""
+        batch = self.reading(batch)
         if len(self.pool) < self.config.min_replay:
-            return torch.zeros(len(batch), device=self.device)
+            return torch.zeros(len(batch), dtype=torch.float32, device=self.device)
         bonus = novelty(self.logit(batch.obs, batch.action), self.config.bonus)
         return bonus - bonus.quantile(0.5)
 
     def learn(self, batch: Transitions) -> dict[str, float]:
+        batch = self.reading(batch)
+        if self.observed is not None:
+            for obs, action in pieces(batch.obs, batch.action, device=self.device):
+                self.observed.update(self.rows(obs, action))
         bce = kl = accuracy = 0.0
         if len(self.pool) >= self.config.min_replay:
             bce, kl, accuracy = self._fit(batch)
@@ -221,8 +241,10 @@ class EX2(IntrinsicReward):
             left -= steps
             chosen = torch.randint(len(batch), (steps * B,), generator=rng).numpy()
             columns = (as_tensor(c[chosen], self.device) for c in (batch.obs, batch.action))
-            x, past = self.rows(*columns), self.pool.draw(steps * B, rng).to(self.device)
+            drawn = self.pool.draw(steps * B, rng).to(self.device)
+            x, past = self.inputs(self.rows(*columns)), self.inputs(drawn)
             x, past = (part.view(steps, B, *part.shape[1:]) for part in (x, past))
             rows = torch.stack([x, x, x, past], dim=1).view(steps, 2, 2 * B, *x.shape[2:])
-            noise = torch.randn(steps, 2, 2 * B, config.features, generator=rng)
+            shape = steps, 2, 2 * B, config.features
+            noise = torch.randn(shape, generator=rng, dtype=torch.float32)
             yield from zip(rows, noise.to(self.device), strict=True)

@@ -18,11 +18,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from emi.batch import Batched, Rows, Transitions, as_tensor, in_pieces, piece_rows
+from emi.batch import Batched, Columns, Rows, Transitions, as_tensor, in_pieces, piece_rows
 from emi.intrinsic.actions import ActionVectors
 from emi.intrinsic.contract import IntrinsicReward
 from emi.intrinsic.descent import Descent
 from emi.intrinsic.gradients.elu_convolutions import PART_ROWS, Workspace, convolve
+from emi.intrinsic.reading import Reading
 from emi.nets import Conv, Pixels, convolutions, mlp, newest_entries, trunk
 from emi.settings import FractionOrZero, PositiveFloat, PositiveInt
 
@@ -103,19 +104,26 @@ class ICM(IntrinsicReward):
         action_space: gymnasium.Space,
         config: ICMConfig = ICMConfig(),  # noqa: B008 - frozen
         seed: int = 0,
+        *,
+        normalize: bool = True,
     ) -> None:
         super().__init__()
         self.config = config
         rng = torch.Generator().manual_seed(seed)
         self.actions = ActionVectors(action_space)
-        self.phi, width = features(observation_space, config, rng)
+        self.reading = Reading(observation_space, normalize=normalize)
+        self.phi, width = features(self.reading.space, config, rng)
         self.g = mlp([2 * width, UNITS, self.actions.size], "relu", rng)
         self.f = mlp([width + self.actions.size, UNITS, width], "relu", rng)
         self.descent = Descent(self.parameters(), config.learning_rate, rng)
         self._convolutions = [part for part in self.phi if isinstance(part, nn.Conv2d)]
 
-    def embed_state(self, obs: Batched) -> Tensor:
+    def embed_state(self, obs: Columns) -> Tensor:
         """φ(s): [n, *observation] to [n, d]."""
+        return self._phi(self.reading.observations(obs))
+
+    def _phi(self, obs: Batched) -> Tensor:
+        """φ of observations as `reading` returns them."""
         return in_pieces(self._embed, self.device, obs)
 
     def _embed(self, obs: Tensor) -> Tensor:
@@ -128,16 +136,17 @@ class ICM(IntrinsicReward):
     def _embed_both(self, obs: Batched, next_obs: Batched) -> tuple[Tensor, Tensor]:
         """φ(s) and φ(s'), [n, d] each. An image that is in both is embedded once."""
         if not (self._convolutions and isinstance(obs, Rows) and isinstance(next_obs, Rows)):
-            return self.embed_state(obs), self.embed_state(next_obs)
+            return self._phi(obs), self._phi(next_obs)
         if obs.pool is not next_obs.pool:
-            return self.embed_state(obs), self.embed_state(next_obs)
+            return self._phi(obs), self._phi(next_obs)
         both = np.concatenate([obs.index, next_obs.index])
         index, places = np.unique(both, return_inverse=True)
-        phi = self.embed_state(Rows(obs.pool, index))[torch.from_numpy(places)]
+        phi = self._phi(Rows(obs.pool, index))[torch.from_numpy(places)]
         return phi[: len(obs)], phi[len(obs) :]
 
     @torch.no_grad()
     def reward(self, batch: Transitions) -> Tensor:
+        batch = self.reading(batch)
         rows = piece_rows(batch.obs, batch.action, batch.next_obs)
         window, bonuses = max(1, WINDOW_ROWS // rows) * rows, []
         for start in range(0, len(batch), window):
@@ -149,7 +158,9 @@ class ICM(IntrinsicReward):
                 bonuses.append(forward_error(self.f(torch.cat([s, a], 1)), s_next))
         return torch.cat(bonuses)
 
+    @torch.enable_grad()
     def learn(self, batch: Transitions) -> dict[str, float]:
+        batch = self.reading.learn(batch)
         config, history, space = self.config, [], Workspace()
         for rows in self.descent.minibatches(len(batch), config.minibatch, config.epochs):
             some = batch[rows]
@@ -165,7 +176,7 @@ class ICM(IntrinsicReward):
         scalars = {
             "icm/loss_inverse": inverse,
             "icm/loss_forward": forward,
-            "icm/feature_norm": self.embed_state(some.obs).norm(dim=1).mean().item(),
+            "icm/feature_norm": self._phi(some.obs).norm(dim=1).mean().item(),
         }
         return scalars | ({"icm/inverse_accuracy": accuracy} if self.actions.discrete else {})
 

@@ -17,7 +17,6 @@ from torch import Tensor
 from emi.batch import Transitions
 from emi.intrinsic.contract import IntrinsicReward
 from emi.settings import PositiveFloat
-from emi.spaces import require_box
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,6 @@ class Noise(IntrinsicReward):
         seed: int = 0,
     ) -> None:
         super().__init__()
-        require_box(observation_space)  # as every method, although nothing is read
         self.config = config
         # Both are state: a loaded method repeats the bonuses of the one that was saved.
         self.register_buffer("seed", torch.tensor(seed, dtype=torch.int64))

@@ -24,6 +24,7 @@ from emi.intrinsic.contract import Finish, IntrinsicReward
 from emi.intrinsic.descent import Descent
 from emi.intrinsic.gradients.distillation import dense_layers, write_gradient
 from emi.intrinsic.moments import Moments, RunningMoments
+from emi.intrinsic.reading import Reading
 from emi.nets import Conv, Flat, Pixels, convolutions, linear, mlp, newest_entries
 from emi.settings import Fraction, PositiveFloat, PositiveInt
 from emi.stored_state import EXTRA
@@ -98,7 +99,8 @@ class RND(IntrinsicReward):
         super().__init__()
         self.config = config
         rng, k = torch.Generator().manual_seed(seed), config.features
-        self.entries, shape = newest_entries(observation_space)
+        self.reading = Reading(observation_space)
+        self.entries, shape = newest_entries(self.reading.space)
         layers, width = encoder(self.entries, shape, config.hidden, rng)
         self.target = nn.Sequential(*layers, linear(width, k, rng, init="orthogonal"))
         self.target.requires_grad_(False)
@@ -131,6 +133,7 @@ class RND(IntrinsicReward):
 
     def reward(self, batch: Transitions) -> Tensor:
         """The error divided by the standard deviation of its running sums, with this batch."""
+        batch = self.reading(batch)
         return self._scale.divide(self.error(batch.next_obs), batch.env_index)
 
     def learn(self, batch: Transitions) -> dict[str, float]:
@@ -138,6 +141,7 @@ class RND(IntrinsicReward):
 
     def score(self, batch: Transitions) -> tuple[Tensor, Finish]:
         """Compute the error once: scoring and learning both need it."""
+        batch = self.reading(batch)
         bonus, store = self._scale.divided(self.error(batch.next_obs), batch.env_index)
 
         def finish() -> dict[str, float]:
@@ -146,6 +150,7 @@ class RND(IntrinsicReward):
 
         return bonus, finish
 
+    @torch.enable_grad()
     def _learn(self, batch: Transitions) -> dict[str, float]:
         """Update the moments of observations and train the predictor.
 

@@ -20,13 +20,15 @@ import torch
 from torch import Tensor, nn
 
 from emi.batch import Batched, Transitions, in_pieces, pieces
+from emi.images import is_image
 from emi.intrinsic.autoencoder import ImageAutoencoder, VectorAutoencoder, binary_penalty
 from emi.intrinsic.contract import IntrinsicReward
 from emi.intrinsic.descent import Descent
 from emi.intrinsic.pool import Pool
+from emi.intrinsic.reading import Reading
 from emi.nets import Flat, newest_entries
 from emi.settings import NotNegativeFloat, PositiveFloat, PositiveInt
-from emi.spaces import is_image, require_box
+from emi.spaces import require_box
 from emi.stored_state import expect_tensor
 
 
@@ -140,7 +142,7 @@ def autoencoder(
 ) -> ImageAutoencoder | VectorAutoencoder:
     box = require_box(space)
     if is_image(box):
-        return ImageAutoencoder(box.shape, config.ae_filters, config.ae_hidden, config.ae_code, rng)
+        return ImageAutoencoder(box, config.ae_filters, config.ae_hidden, config.ae_code, rng)
     size = math.prod(box.shape)
     return VectorAutoencoder(size, config.ae_vector_hidden, config.ae_vector_code, rng)
 
@@ -171,16 +173,18 @@ class SimHash(IntrinsicReward):
         super().__init__()
         self.config = config
         rng = torch.Generator().manual_seed(seed)
+        self.reading = Reading(observation_space)
+        space = self.reading.space
         self.counts = Counts(config.key_bits)
         if config.autoencoder:
-            self.net = autoencoder(observation_space, config, rng)
+            self.net = autoencoder(space, config, rng)
             self.pool = Pool(config.ae_pool, *self.net.row)
             self.descent = Descent(self.net.parameters(), config.ae_learning_rate, rng)
             self.register_buffer("batches", torch.zeros((), dtype=torch.int64))
             self.register_buffer("last", torch.zeros(3, dtype=torch.float64))
             width = self.net.code
         else:
-            entries, shape = newest_entries(observation_space)
+            entries, shape = newest_entries(space)
             self.flat = nn.Sequential(entries, Flat())
             width = math.prod(shape)
         A = torch.randn(config.key_bits, width, generator=rng, dtype=torch.float64)
@@ -194,13 +198,16 @@ class SimHash(IntrinsicReward):
         return (self.net.encode(self.net.rows(obs)) >= 0.5) * 2 - 1
 
     def code(self, obs: Batched) -> Tensor:
-        """Hash codes as booleans; [n, *observation] to [n, k]."""
+        """Hash codes as booleans, of observations as `reading` returns them; [n, …] to [n, k]."""
         return in_pieces(lambda s: simhash(self.g(s), self.A), self.device, obs)
 
     def reward(self, batch: Transitions) -> Tensor:
+        batch = self.reading(batch)
         return bonus(self.counts.of(self.counts.slots(self.code(batch.obs))))
 
+    @torch.enable_grad()
     def learn(self, batch: Transitions) -> dict[str, float]:
+        batch = self.reading(batch)
         scalars = self._autoencode(batch.obs) if self.config.autoencoder else {}
         slots = self.counts.slots(self.code(batch.obs))
         new = self.counts.of(slots) == 0
@@ -233,8 +240,9 @@ class SimHash(IntrinsicReward):
         while updates < config.ae_updates and stale < PATIENCE:
             steps = min(BLOCK, config.ae_updates - updates)
             rows = self.pool.draw(steps * size, rng).to(self.device)
-            noise = torch.rand(len(rows), self.net.code, generator=rng).sub_(0.5).mul_(2 * NOISE)
-            sums = torch.zeros(2, device=self.device)
+            shape = len(rows), self.net.code
+            noise = torch.rand(shape, generator=rng, dtype=torch.float32).sub_(0.5).mul_(2 * NOISE)
+            sums = torch.zeros(2, dtype=torch.float32, device=self.device)
             for s, epsilon in zip(rows.split(size), noise.to(rows.device).split(size), strict=True):
                 b = self.net.encode(s)
                 loss, penalty = self.net.loss(b + epsilon, s), binary_penalty(b)

@@ -28,6 +28,7 @@ from emi.intrinsic.descent import Descent
 from emi.intrinsic.gradients.vime import Pass, loss_gradient, matrices, passes
 from emi.intrinsic.moments import Moments
 from emi.intrinsic.pool import Pool
+from emi.intrinsic.reading import Reading
 from emi.nets import Flat
 from emi.settings import NotNegativeFloat, PositiveFloat, PositiveInt
 from emi.spaces import require_vectors
@@ -123,7 +124,8 @@ class VIME(IntrinsicReward):
         seed: int = 0,
     ) -> None:
         super().__init__()
-        box = require_vectors(observation_space, "VIME")
+        self.reading = Reading(observation_space)
+        box = require_vectors(self.reading.space, "VIME")
         self.config = config
         rng = torch.Generator().manual_seed(seed)
         self.flat, self.actions = Flat(), ActionVectors(action_space)
@@ -131,15 +133,15 @@ class VIME(IntrinsicReward):
         self.sizes = [width + self.actions.size, *config.hidden, width]
         # One row of all μ and one of all ρ: a gradient step is a few operations on long vectors.
         weights = sum((i + 1) * o for i, o in pairwise(self.sizes))
-        mu = torch.randn(weights, generator=rng)
-        rho = torch.full((weights,), rho_of(config.prior_sd))
+        mu = torch.randn(weights, generator=rng, dtype=torch.float32)
+        rho = torch.full((weights,), rho_of(config.prior_sd), dtype=torch.float32)
         self.phi = nn.Parameter(torch.stack([mu, rho]))
         self.descent = Descent([self.phi], config.learning_rate, rng)
         self.replay = Pool(config.replay_size, [self.sizes[0] + width])
         # Updated by each training: mean and scale normalise (s, a); noise is the ε of scoring, one
         # for all rows, so that a bonus does not depend on the position of its row.
-        self.register_buffer("mean", torch.zeros(self.sizes[0]))
-        self.register_buffer("scale", torch.ones(self.sizes[0]))
+        self.register_buffer("mean", torch.zeros(self.sizes[0], dtype=torch.float32))
+        self.register_buffer("scale", torch.ones(self.sizes[0], dtype=torch.float32))
         self.register_buffer("noise", self._draw(1)[0])
         self.trained = False
         self.medians: list[float] = []  # of the last batches, the newest last
@@ -154,9 +156,10 @@ class VIME(IntrinsicReward):
 
     def score(self, batch: Transitions) -> tuple[Tensor, Finish]:
         """Compute the gains once: scoring and learning both need them."""
-        rows = self._rows(batch)
+        rows = self._rows(self.reading(batch))
         if not self.trained:
-            return torch.zeros(len(batch), device=self.device), lambda: self._learn(rows, None)
+            none = torch.zeros(len(batch), dtype=torch.float32, device=self.device)
+            return none, lambda: self._learn(rows, None)
         gain = self._gain(rows)
         return gain / divisor(self._recent(gain)), lambda: self._learn(rows, gain)
 
@@ -185,7 +188,8 @@ class VIME(IntrinsicReward):
 
     def _draw(self, n: int) -> Tensor:
         """ε for n networks: [n, all units of all layers]."""
-        return torch.randn(n, sum(self.sizes[1:]), generator=self.descent.generator)
+        shape, rng = (n, sum(self.sizes[1:])), self.descent.generator
+        return torch.randn(shape, generator=rng, dtype=torch.float32)
 
     def _rows(self, batch: Transitions) -> Tensor:
         """(s, a, s') in one row, so that no row of the replay crosses an episode end."""

@@ -7,9 +7,10 @@ import torch
 from torch import Tensor
 
 from emi.batch import Rows, as_tensor, in_pieces
+from emi.images import is_image
 from emi.intrinsic.emi import EMI
 from emi.nets import Pixels
-from emi.spaces import is_image
+from emi.spaces import require_box
 from emi.training.trainer import Trainer
 
 VECTORS = 2_000  # approximate number of states, if they are vectors
@@ -40,7 +41,7 @@ def embedding_sample(trainer: Trainer) -> dict[str, Tensor]:
     action = trainer.policy.actions.to_env(rollout.action[chosen])
     env = np.broadcast_to(np.arange(chosen.shape[1]), chosen.shape)
     if is_image(space):
-        newest = Pixels(space.shape, newest_frame=True).frames  # type: ignore[arg-type]
+        newest = Pixels(require_box(space), newest_frame=True).frames
         seen = {"frame": obs, "frame_next": next_obs}
         states = {name: in_pieces(newest, "cpu", rows) for name, rows in seen.items()}
     else:

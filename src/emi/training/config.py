@@ -68,6 +68,8 @@ class TrainConfig:
     """value after a time-out: predicted if true, 0 as in the paper if false"""
     threads: Threads = field(default_factory=usable_cores)
     """CPU threads, by default all usable cores; with the same number, a run repeats bit for bit"""
+    normalize_observations: bool = False
+    """the method reads vectors in units of their running standard deviation (ours; paper: no)"""
     device: Literal["cpu", "cuda"] = "cpu"
     """where the networks are"""
     preset: Literal["paper", "robust"] = "paper"

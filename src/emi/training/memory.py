@@ -19,6 +19,7 @@ import gymnasium
 from emi.batch import PIECE_ENTRIES
 from emi.envs.table import is_atari
 from emi.errors import UserError
+from emi.images import is_image
 from emi.intrinsic.emi import EMIConfig
 from emi.intrinsic.ex2 import CONVOLUTIONS as EX2_CONVOLUTIONS
 from emi.intrinsic.ex2 import STEPS, EX2Config
@@ -30,7 +31,7 @@ from emi.intrinsic.rnd import RNDConfig
 from emi.intrinsic.simhash import BLOCK, PRIMES, SimHashConfig
 from emi.intrinsic.vime import VIMEConfig
 from emi.nets import Conv, Pixels
-from emi.spaces import is_image
+from emi.spaces import require_box
 from emi.training.config import TrainConfig, flatten
 
 FLOAT = 4  # bytes
@@ -172,7 +173,7 @@ def trunk_weights(
     """
     if not is_image(space):
         return dense_weights([math.prod(space.shape or ()), *sizes])
-    pixels = Pixels(space.shape or (), newest_frame=layers is not None)
+    pixels = Pixels(require_box(space), newest_frame=layers is not None)
     weights, width = convolution_weights(pixels, layers or (Conv(16, 8, 4), Conv(32, 4, 2)))
     return weights + dense_weights([width, 256, sizes[-1]])
 
@@ -182,7 +183,9 @@ def method_memory(
 ) -> dict[str, int]:
     """Bytes of a method of ours by its setting, for batches of `rows` in a run of `steps`."""
     entries = math.prod(space.shape or ())
-    frame = math.prod(Pixels(space.shape or (), newest_frame=True).shape) if is_image(space) else 0
+    frame = 0
+    if is_image(space):
+        frame = math.prod(Pixels(require_box(space), newest_frame=True).shape)
     piece = min(rows, max(1, PIECE_ENTRIES // max(1, entries))) * FLOAT
     match config:
         case EMIConfig():
@@ -225,7 +228,7 @@ def method_memory(
             inputs = entries + actions * config.use_actions
             first = [inputs, h, h]
             if frame:
-                pixels = Pixels(space.shape or (), newest_frame=True)
+                pixels = Pixels(require_box(space), newest_frame=True)
                 first = [convolution_weights(pixels, EX2_CONVOLUTIONS)[1]]
             weights = sum(k * (i + 1) * o for k, i, o in layer_shapes(first, h, f))
             row = frame or FLOAT * inputs

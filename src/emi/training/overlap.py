@@ -21,8 +21,8 @@ from emi.agent.policy import AnyPolicy
 from emi.agent.rollout import Rollout, collect, draw_noise, rollout_of
 from emi.envs import known_environment
 from emi.errors import NotFiniteError, check_finite
+from emi.images import is_image
 from emi.intrinsic.contract import Finish
-from emi.spaces import is_image
 from emi.training.config import TrainConfig
 from emi.training.workers import Workers
 

@@ -27,8 +27,8 @@ from emi.agent.value import AnyValue, explained_variance, make_value
 from emi.batch import Array
 from emi.envs import make_vec
 from emi.errors import NotFiniteError, UserError, check_finite
-from emi.intrinsic.contract import Factory, Finish, find_method, method_of
-from emi.spaces import is_image
+from emi.images import is_image
+from emi.intrinsic.contract import Factory, Finish, checked_score, find_method, method_of
 from emi.stored_state import check_module, expect_int, expect_keys, expect_numpy_generator
 from emi.training.config import TrainConfig, change
 from emi.training.keeping import (
@@ -100,7 +100,10 @@ class Trainer:
         self.history = History()
         found = find_method(config.method) if method is None else method_of(method)
         found = found._replace(config=config.intrinsic)
-        self.intrinsic = found.build(obs_space, action_space, intrinsic)  # None: no bonus
+        # None: no bonus.
+        self.intrinsic = found.build(
+            obs_space, action_space, intrinsic, normalize=config.normalize_observations
+        )
         if self.intrinsic is not None:
             self.intrinsic.to(config.device)
         self.bonus_value: AnyValue | None = None  # None: the bonus is added to the reward
@@ -219,9 +222,8 @@ class Trainer:
             return np.zeros(rollout.steps), dict
         sampled = self.intrinsic.wants_sampled_actions
         to_units = self.policy.actions.rescale if sampled else self.policy.actions.to_env
-        bonus, finish = self.intrinsic.score(rollout.transitions(to_units))
-        flat = bonus.detach().cpu().numpy().astype(np.float64)
-        check_finite("bonus", flat)
+        bonus, finish = checked_score(self.intrinsic, rollout.transitions(to_units))
+        flat = bonus.cpu().numpy().astype(np.float64)
         return flat, self._learning.start(finish)
 
     def clipped_reward(self, rollout: Rollout) -> Array:

@@ -48,7 +48,7 @@ def write_gradient(layers: Sequence[DenseLayer], x: Tensor, target: Tensor) -> T
     difference = outputs[-1].sub_(target)
     n, k = difference.shape
     loss = difference.square().mean(1).mean()
-    d = difference.mul_(2).mul_(torch.ones((), device=x.device) / n / k)  # ∂L/∂f̂
+    d = difference.mul_(2).mul_(torch.ones((), dtype=x.dtype, device=x.device) / n / k)  # ∂L/∂f̂
     for i in reversed(range(len(layers))):
         linear, activation = layers[i]
         if isinstance(activation, nn.LeakyReLU):
