@@ -319,7 +319,7 @@ def test_surprise_is_scored_before_learning_and_diversity_after() -> None:
 def test_unsupported_spaces_raise_a_user_error() -> None:
     with pytest.raises(ValueError, match="observations must be a Box"):
         EMI(Dict({"a": VECTOR}), DISCRETE)
-    with pytest.raises(ValueError, match="actions must be a Box or Discrete"):
+    with pytest.raises(ValueError, match="actions must be a Box, Discrete, MultiDiscrete or MultiBinary"):
         EMI(VECTOR, Dict({"a": DISCRETE}))
     with pytest.raises(ValueError, match="at least 20×20"):
         EMI(Box(0, 255, (10, 10, 3), np.uint8), DISCRETE)

@@ -341,7 +341,7 @@ def test_unknown_transitions_have_a_larger_bonus() -> None:
 def test_unsupported_spaces_raise_a_user_error() -> None:
     with pytest.raises(ValueError, match="observations must be a Box"):
         ICM(Dict({"a": VECTOR}), DISCRETE)
-    with pytest.raises(ValueError, match="actions must be a Box or Discrete"):
+    with pytest.raises(ValueError, match="actions must be a Box, Discrete, MultiDiscrete or MultiBinary"):
         ICM(VECTOR, Dict({"a": DISCRETE}))
 
 

@@ -112,7 +112,10 @@ class EX2(IntrinsicReward):
         self.config = config
         rng, h = torch.Generator().manual_seed(seed), config.hidden
         self.wants_sampled_actions = config.use_actions and config.sampled_actions
-        self.actions = ActionVectors(action_space, clip=not self.wants_sampled_actions)
+        # Without `use_actions`, actions are not read, and any action space is accepted.
+        self.actions: ActionVectors | None = None
+        if config.use_actions:
+            self.actions = ActionVectors(action_space, clip=not self.wants_sampled_actions)
         self.entries, shape = newest_entries(observation_space)
         nets: list[nn.Sequential] = []
         if isinstance(self.entries, Pixels):
@@ -122,7 +125,7 @@ class EX2(IntrinsicReward):
             nets, sizes = [net for net, _ in both], [both[0][1]]
             row = (shape, torch.uint8)
         else:
-            sizes = [shape[0] + (self.actions.size if config.use_actions else 0), h, h]
+            sizes = [shape[0] + (self.actions.size if self.actions is not None else 0), h, h]
             row = ((sizes[0],), torch.float32)
         self.convolutions = nn.ModuleList(nets)  # the first layers of the encoders, for images
         self.shapes = layer_shapes(sizes, h, config.features)
@@ -135,23 +138,27 @@ class EX2(IntrinsicReward):
         self.register_buffer("trained", torch.tensor(False))
         self.descent = Descent(self.parameters(), config.learning_rate, rng)
 
-    def rows(self, obs: Tensor, action: Tensor) -> Tensor:
+    def _read(self, obs: Batched, action: Batched) -> list[Batched]:
+        """The columns that are read: observations and, with `use_actions`, actions."""
+        return [obs] if self.actions is None else [obs, action]
+
+    def rows(self, obs: Tensor, action: Tensor | None = None) -> Tensor:
         """The inputs of D: floats [n, inputs], or the newest frames as uint8 [n, C, H, W]."""
         if isinstance(self.entries, Pixels):
             return self.entries.frames(obs).contiguous()
         rows = self.entries(obs)
-        return torch.cat([rows, self.actions(action)], dim=1) if self.config.use_actions else rows
+        return rows if self.actions is None else torch.cat([rows, self.actions(action)], dim=1)
 
     def logit(self, obs: Batched, action: Batched) -> Tensor:
         """Logit of D(x, x), without noise; [n, *observation], [n, *action] to [n]."""
         D = Discriminator.of(self.weights, self.shapes)
 
-        def score(obs: Tensor, action: Tensor) -> Tensor:
-            rows = self.rows(obs, action)
+        def score(*columns: Tensor) -> Tensor:
+            rows = self.rows(*columns)
             x = [net(rows) for net in self.convolutions] or [rows, rows]
             return exemplar_logit(D, torch.stack(x))
 
-        return in_pieces(score, self.device, obs, action)
+        return in_pieces(score, self.device, *self._read(obs, action))
 
     def reward(self, batch: Transitions) -> Tensor:
         """Novelty minus its median over the batch; 0 until `min_replay` states are stored."""
@@ -166,8 +173,8 @@ class EX2(IntrinsicReward):
             bce, kl, accuracy = self._fit(batch)
             self.trained.fill_(True)
         # The batch is stored after training, which compares it with earlier states only.
-        for obs, action in pieces(batch.obs, batch.action, device=self.device):
-            self.pool.add(self.rows(obs, action))
+        for columns in pieces(*self._read(batch.obs, batch.action), device=self.device):
+            self.pool.add(self.rows(*columns))
         return {
             "ex2/loss": bce + self.config.kl_weight * kl,
             "ex2/bce": bce,
@@ -220,7 +227,8 @@ class EX2(IntrinsicReward):
             steps = min(left, STEPS)
             left -= steps
             chosen = torch.randint(len(batch), (steps * B,), generator=rng).numpy()
-            columns = (as_tensor(c[chosen], self.device) for c in (batch.obs, batch.action))
+            read = self._read(batch.obs, batch.action)
+            columns = (as_tensor(column[chosen], self.device) for column in read)
             x, past = self.rows(*columns), self.pool.draw(steps * B, rng).to(self.device)
             x, past = (part.view(steps, B, *part.shape[1:]) for part in (x, past))
             rows = torch.stack([x, x, x, past], dim=1).view(steps, 2, 2 * B, *x.shape[2:])
