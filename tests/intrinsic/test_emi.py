@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from gymnasium.spaces import Box, Dict, Discrete, Space
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space
 
 from emi.batch import Rows, Stacks, Transitions
 from emi.intrinsic.contract import score_and_learn
@@ -28,6 +28,10 @@ def batch(obs_space: Box, action_space: Space, n: int, seed: int = 0) -> Transit
     def draw(space: Space) -> np.ndarray:
         if isinstance(space, Discrete):
             return rng.integers(space.start, space.start + space.n, n)
+        if isinstance(space, MultiDiscrete):
+            return rng.integers(space.start, space.start + space.nvec, (n, *space.shape))
+        if isinstance(space, MultiBinary):
+            return rng.integers(0, 2, (n, *space.shape), np.int8)
         assert isinstance(space, Box)
         if space.dtype == np.uint8:
             return rng.integers(0, 256, (n, *space.shape), dtype=np.uint8)
@@ -319,7 +323,9 @@ def test_surprise_is_scored_before_learning_and_diversity_after() -> None:
 def test_unsupported_spaces_raise_a_user_error() -> None:
     with pytest.raises(ValueError, match="observations must be a Box"):
         EMI(Dict({"a": VECTOR}), DISCRETE)
-    with pytest.raises(ValueError, match="actions must be a Box, Discrete, MultiDiscrete or MultiBinary"):
+    with pytest.raises(
+        ValueError, match="actions must be a Box, Discrete, MultiDiscrete or MultiBinary"
+    ):
         EMI(VECTOR, Dict({"a": DISCRETE}))
     with pytest.raises(ValueError, match="at least 20×20"):
         EMI(Box(0, 255, (10, 10, 3), np.uint8), DISCRETE)
@@ -368,7 +374,9 @@ def test_steps_by_hand_are_autograds(
     assert_steps_are_equal(config, CONTINUOUS, m)
 
 
-@pytest.mark.parametrize("action_space", [CONTINUOUS, DISCRETE])
+@pytest.mark.parametrize(
+    "action_space", [CONTINUOUS, DISCRETE, MultiDiscrete([2, 3], start=[1, 0]), MultiBinary(3)]
+)
 @pytest.mark.parametrize(
     "config",
     [

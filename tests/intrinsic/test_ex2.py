@@ -469,7 +469,9 @@ def _columns(n: int) -> tuple[Any, Any]:
 def test_wrong_settings_raise_a_user_error() -> None:
     with pytest.raises(ValueError, match="observations must be a Box"):
         EX2(Dict({"a": VECTOR}), DISCRETE)
-    with pytest.raises(ValueError, match="actions must be a Box, Discrete, MultiDiscrete or MultiBinary"):
+    with pytest.raises(
+        ValueError, match="actions must be a Box, Discrete, MultiDiscrete or MultiBinary"
+    ):
         EX2(VECTOR, Dict({"a": DISCRETE}), EX2Config(use_actions=True))
     with pytest.raises(ValueError, match="use_actions needs vector observations"):
         EX2(IMAGE, DISCRETE, EX2Config(use_actions=True))
