@@ -149,9 +149,12 @@ class Transitions:
             columns = each_column(_as_column, getattr(self, name))
             object.__setattr__(self, name, columns)
             for place, column in named_columns(columns, name):
-                if not isinstance(column, Rows) and np.ndim(column) == 0:
-                    raise UserError(f"{place} must have a leading batch axis, got {column!r}")
-                rows[place] = len(column)
+                try:
+                    rows[place] = len(column)
+                except TypeError:
+                    raise UserError(
+                        f"{place} must have a leading batch axis, got {column!r}"
+                    ) from None
         if not rows or len(set(rows.values())) > 1:
             lengths = ", ".join(f"{n} of {place}" for place, n in rows.items())
             raise UserError(f"all columns must have the same number of rows, got {lengths or 0}")

@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, NamedTuple
+from functools import cached_property, partial
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 import gymnasium
 import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
+from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from emi.errors import UserError
 from emi.images import is_image
+
+if TYPE_CHECKING:  # worker processes do not import PyTorch
+    from torch import Tensor
+
+    Columns = TypeVar("Columns", npt.NDArray[Any], Tensor)
+
+DiscreteSpace: TypeAlias = Discrete | MultiDiscrete | MultiBinary
+ActionSpace: TypeAlias = Box | DiscreteSpace
 
 
 def require_box(space: gymnasium.Space) -> gymnasium.spaces.Box:
@@ -32,10 +42,12 @@ def require_vectors(space: gymnasium.Space, reader: str) -> gymnasium.spaces.Box
     return space
 
 
-def require_actions(space: gymnasium.Space) -> gymnasium.spaces.Box | gymnasium.spaces.Discrete:
+def require_actions(space: gymnasium.Space) -> ActionSpace:
     """Return the action space if it is supported; UserError otherwise."""
-    if not isinstance(space, gymnasium.spaces.Box | gymnasium.spaces.Discrete):
-        raise UserError(f"actions must be a Box or Discrete space, got {space}")
+    if not isinstance(space, ActionSpace):
+        raise UserError(
+            f"actions must be a Box, Discrete, MultiDiscrete or MultiBinary space, got {space}"
+        )
     return space
 
 
@@ -248,6 +260,64 @@ def _listed(entries: Sequence[tuple[Path, gymnasium.Space]]) -> str:
 def _shown(value: Any) -> str:
     text = " ".join(str(value).split())
     return text if len(text) <= 200 else f"{text[:200]}…"
+
+
+class Block(NamedTuple):
+    """Neighbouring groups of the same size, which are computed at once."""
+
+    entries: slice  # of the flattened action
+    columns: slice  # of the concatenated choices
+    groups: int
+    size: int  # choices of each group
+
+
+@dataclass(frozen=True)
+class ActionGroups:
+    """A discrete action as independent groups of choices, one group for each of its entries.
+
+    Entry k of the flattened action is one of `sizes[k]` integers from `starts[k]`. `Discrete(n)`
+    is one group of n, `MultiDiscrete` a group for each entry of `nvec`, and `MultiBinary` a group
+    of two for each bit. What belongs to the choices, logits or one-hot vectors, is concatenated
+    over the groups: [n, `size`].
+    """
+
+    sizes: tuple[int, ...]
+    starts: tuple[int, ...]
+    shape: tuple[int, ...]  # of the action
+    dtype: np.dtype[Any]
+
+    @classmethod
+    def of(cls, space: DiscreteSpace) -> ActionGroups:
+        shape = space.shape or ()
+        match space:
+            case Discrete():
+                sizes, starts = [int(space.n)], [int(space.start)]
+            case MultiDiscrete():
+                sizes, starts = (np.ravel(a).tolist() for a in (space.nvec, space.start))
+            case MultiBinary():
+                sizes, starts = [2] * math.prod(shape), [0] * math.prod(shape)
+        return cls(tuple(sizes), tuple(starts), shape, np.dtype(space.dtype))
+
+    @property
+    def size(self) -> int:
+        """The number of choices of all groups together."""
+        return sum(self.sizes)
+
+    @cached_property
+    def blocks(self) -> Sequence[Block]:
+        return tuple(self._blocks())
+
+    def _blocks(self) -> Iterator[Block]:
+        entry = column = 0
+        for size, group in groupby(self.sizes):
+            count = len(list(group))
+            entries, columns = entry + count, column + count * size
+            yield Block(slice(entry, entries), slice(column, columns), count, size)
+            entry, column = entries, columns
+
+    def split(self, x: Columns) -> list[Columns]:
+        """[n, `size`] to [n, groups, choices], for each block of groups of the same size."""
+        return [x[:, b.columns].reshape(len(x), b.groups, b.size) for b in self.blocks]
 
 
 class UnitRange(NamedTuple):

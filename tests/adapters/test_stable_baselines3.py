@@ -12,7 +12,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
-from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
 from safetensors.torch import save_file
 from sb3_contrib import TRPO, MaskablePPO, RecurrentPPO
 from stable_baselines3 import A2C, DQN, PPO, SAC, TD3
@@ -545,7 +545,6 @@ def test_spaces_that_are_not_supported() -> None:
     vectors = Box(-1, 1, (4,))
     cases = {
         "observations must be a Box": (Discrete(5), THREE),
-        "actions must be a Box or Discrete": (vectors, MultiDiscrete([2, 2])),
         "Recording was not built": (vectors, THREE),
     }
     for message, (observations, actions) in cases.items():
@@ -571,6 +570,24 @@ def test_spaces_that_are_not_supported() -> None:
 def test_fewer_actions_than_the_environment_has() -> None:
     model = ppo(oracles(1, Discrete(5)))
     method = EMI(model.observation_space, THREE)
+    with pytest.raises(ValueError, match="EMI was not built for"):
+        model.learn(32, callback=IntrinsicRewardCallback(method, 0.1))
+
+
+@pytest.mark.parametrize(
+    ("built", "used"),
+    [
+        (MultiDiscrete([2, 3]), MultiDiscrete([3, 2])),
+        (MultiDiscrete([3, 3]), MultiDiscrete([3, 3, 3])),
+        (MultiBinary(3), MultiDiscrete([2, 2, 3])),
+        (MultiBinary(2), MultiBinary(3)),
+        (THREE, MultiBinary(3)),
+    ],
+    ids=str,
+)
+def test_other_groups_of_actions_than_the_environment_has(built: Any, used: Any) -> None:
+    model = ppo(oracles(1, used))
+    method = EMI(model.observation_space, built)
     with pytest.raises(ValueError, match="EMI was not built for"):
         model.learn(32, callback=IntrinsicRewardCallback(method, 0.1))
 

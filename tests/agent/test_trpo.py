@@ -8,7 +8,7 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 import torch
-from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 
 from emi.agent import trpo
 from emi.agent.policy import (
@@ -41,7 +41,12 @@ from emi.batch import Rows
 from emi.nets import Activation
 
 OBS = Box(-np.inf, np.inf, (3,))
-ACTIONS = {"gaussian": Box(-1, 1, (2,)), "categorical": Discrete(3)}
+ACTIONS = {
+    "gaussian": Box(-1, 1, (2,)),
+    "categorical": Discrete(3),
+    "grouped": MultiDiscrete([2, 3]),
+    "binary": MultiBinary(2),
+}
 
 
 def tiny(kind: str, seed: int = 0, hidden: tuple[int, ...] = (3,)) -> AnyPolicy:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 import numpy as np
-from gymnasium.spaces import Box, Discrete, Space
+from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete, Space
 
 from emi.batch import Transitions
 from emi.images import FrameStack
@@ -15,9 +15,13 @@ VECTOR = Box(-np.inf, np.inf, (4,))
 IMAGE = FrameStack(Box(0, 255, (2, SIDE, SIDE), np.uint8), 2)
 CONTINUOUS = Box(-1, 1, (2,))
 DISCRETE = Discrete(4)
+GROUPED = MultiDiscrete([3, 3], start=[-1, -1])
+BINARY = MultiBinary((2, 2))
 SPACES = {
     "vector-continuous": (VECTOR, CONTINUOUS),
     "vector-discrete": (VECTOR, DISCRETE),
+    "vector-grouped": (VECTOR, GROUPED),
+    "vector-binary": (VECTOR, BINARY),
     "image-continuous": (IMAGE, CONTINUOUS),
     "image-discrete": (IMAGE, DISCRETE),
 }
@@ -34,12 +38,19 @@ def transitions(
     outwards. `leaving` transitions go from the known part to the unknown one.
     """
     rng = np.random.default_rng(seed)
-    if isinstance(action_space, Discrete):
-        action = rng.integers(0, 4, n)
-        push = 0.3 * _MOVES[action]
-    else:
-        action = rng.uniform(-1, 1, (n, 2)).astype(np.float32)
-        push = 0.3 * action
+    match action_space:
+        case Discrete():
+            action = rng.integers(0, 4, n)
+            push = 0.3 * _MOVES[action]
+        case MultiDiscrete():
+            action = rng.integers(-1, 2, (n, 2))
+            push = 0.3 * action
+        case MultiBinary():
+            action = rng.integers(0, 2, (n, 2, 2), np.int8)
+            push = 0.3 * (action[:, :, 0] - action[:, :, 1])
+        case _:
+            action = rng.uniform(-1, 1, (n, 2)).astype(np.float32)
+            push = 0.3 * action
     known, unknown = rng.normal(0, 0.15, (2, n, 2)) + np.array([[[0.5, 0.2]], [[-0.6, -0.5]]])
     place, after = {
         "known": (known, known + push),

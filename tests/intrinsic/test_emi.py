@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from gymnasium.spaces import Box, Dict, Discrete, Graph, Space
+from gymnasium.spaces import Box, Dict, Discrete, Graph, MultiBinary, MultiDiscrete, Space
 
 from emi.batch import Rows, Stacks, Transitions
 from emi.images import FrameStack
@@ -33,6 +33,10 @@ def batch(obs_space: Box, action_space: Space, n: int, seed: int = 0) -> Transit
     def draw(space: Space) -> np.ndarray:
         if isinstance(space, Discrete):
             return rng.integers(space.start, space.start + space.n, n)
+        if isinstance(space, MultiDiscrete):
+            return rng.integers(space.start, space.start + space.nvec, (n, *space.shape))
+        if isinstance(space, MultiBinary):
+            return rng.integers(0, 2, (n, *space.shape), np.int8)
         assert isinstance(space, Box)
         if space.dtype == np.uint8:
             return rng.integers(0, 256, (n, *space.shape), dtype=np.uint8)
@@ -324,7 +328,9 @@ def test_surprise_is_scored_before_learning_and_diversity_after() -> None:
 def test_unsupported_spaces_raise_a_user_error() -> None:
     with pytest.raises(ValueError, match="type Graph cannot be read"):
         EMI(Graph(VECTOR, None), DISCRETE)
-    with pytest.raises(ValueError, match="actions must be a Box or Discrete"):
+    with pytest.raises(
+        ValueError, match="actions must be a Box, Discrete, MultiDiscrete or MultiBinary"
+    ):
         EMI(VECTOR, Dict({"a": DISCRETE}))
 
 
@@ -371,7 +377,9 @@ def test_steps_by_hand_are_autograds(
     assert_steps_are_equal(config, CONTINUOUS, m)
 
 
-@pytest.mark.parametrize("action_space", [CONTINUOUS, DISCRETE])
+@pytest.mark.parametrize(
+    "action_space", [CONTINUOUS, DISCRETE, MultiDiscrete([2, 3], start=[1, 0]), MultiBinary(3)]
+)
 @pytest.mark.parametrize(
     "config",
     [

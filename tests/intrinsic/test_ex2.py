@@ -477,8 +477,10 @@ def _columns(n: int) -> tuple[Any, Any]:
 def test_wrong_settings_raise_a_user_error() -> None:
     with pytest.raises(ValueError, match="type Graph cannot be read"):
         EX2(Graph(VECTOR, None), DISCRETE)
-    with pytest.raises(ValueError, match="actions must be a Box or Discrete"):
-        EX2(VECTOR, Dict({"a": DISCRETE}))
+    with pytest.raises(
+        ValueError, match="actions must be a Box, Discrete, MultiDiscrete or MultiBinary"
+    ):
+        EX2(VECTOR, Dict({"a": DISCRETE}), EX2Config(use_actions=True))
     with pytest.raises(ValueError, match="use_actions needs vector observations"):
         EX2(IMAGE, DISCRETE, EX2Config(use_actions=True))
     with pytest.raises(ValueError, match="min_replay must be at most replay_size, 10, got 20"):

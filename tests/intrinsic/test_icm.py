@@ -10,21 +10,30 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from gymnasium.spaces import Box, Dict, Discrete, Graph, Space
+from gymnasium.spaces import Box, Dict, Discrete, Graph, MultiBinary, MultiDiscrete, Space
 
 from emi.batch import Rows, Transitions
 from emi.images import FrameStack
 from emi.intrinsic import icm as module
 from emi.intrinsic.contract import score_and_learn
 from emi.intrinsic.gradients.elu_convolutions import Workspace
-from emi.intrinsic.icm import ICMConfig, Losses, forward_error, squared_error, surprisal
+from emi.intrinsic.icm import (
+    ICMConfig,
+    Losses,
+    forward_error,
+    predicted,
+    squared_error,
+    surprisal,
+)
+from emi.spaces import ActionGroups
 
 VECTOR = Box(-np.inf, np.inf, (4,))
 IMAGE = FrameStack(Box(0, 255, (4, 36, 40), np.uint8), 4)
 SCALAR = Box(-1, 1, (1,))
 CONTINUOUS = Box(-1, 1, (3,))
 DISCRETE = Discrete(5, start=2)
-ACTIONS = [SCALAR, CONTINUOUS, DISCRETE]
+GROUPED, BINARY = MultiDiscrete([4, 2, 2]), MultiBinary(3)
+ACTIONS = [SCALAR, CONTINUOUS, DISCRETE, GROUPED, BINARY]
 # Observations as they are: what is computed here by hand has no moments.
 ICM = partial(module.ICM, normalize=False)
 
@@ -35,6 +44,10 @@ def batch(obs_space: Box, action_space: Space, n: int, seed: int = 0) -> Transit
     def draw(space: Space) -> np.ndarray:
         if isinstance(space, Discrete):
             return rng.integers(space.start, space.start + space.n, n)
+        if isinstance(space, MultiDiscrete):
+            return rng.integers(space.start, space.start + space.nvec, (n, *space.shape))
+        if isinstance(space, MultiBinary):
+            return rng.integers(0, 2, (n, *space.shape), np.int8)
         assert isinstance(space, Box)
         if space.dtype == np.uint8:
             return rng.integers(0, 256, (n, *space.shape), dtype=np.uint8)
@@ -82,7 +95,18 @@ def convolved(net: Any, frame: np.ndarray) -> np.ndarray:
 def vectors(action: Any, space: Space) -> np.ndarray:
     if isinstance(space, Discrete):
         return np.eye(space.n)[action - space.start]
-    return np.clip(action, -1, 1)
+    if isinstance(space, Box):
+        return np.clip(action, -1, 1)
+    index = action.reshape(len(action), -1)
+    return np.concatenate([np.eye(m)[k] for m, k in zip(sizes(space), index.T, strict=True)], 1)
+
+
+def sizes(space: Space) -> list[int]:
+    """The numbers of choices of each entry of the action."""
+    if isinstance(space, Discrete):
+        return [int(space.n)]
+    assert isinstance(space, MultiDiscrete | MultiBinary)
+    return np.ravel(space.nvec).tolist() if isinstance(space, MultiDiscrete) else [2] * space.n
 
 
 @pytest.mark.parametrize("obs_space", [VECTOR, IMAGE])
@@ -97,12 +121,15 @@ def test_every_term_and_the_bonus_against_numpy(obs_space: Box, action_space: Sp
     phi, phi_next = phi_of(data.obs), phi_of(data.next_obs)
     a = vectors(data.action, action_space)
     guess = dense(icm.g, np.concatenate([phi, phi_next], 1))
-    if isinstance(action_space, Discrete):
-        p = np.exp(guess) / np.exp(guess).sum(1, keepdims=True)
-        inverse = -np.log((p * a).sum(1)).mean()
-        accuracy = np.mean(guess.argmax(1) + action_space.start == data.action)
-    else:
-        inverse, accuracy = np.sum((guess - a) ** 2, 1).mean(), 0.0
+    inverse, accuracy = np.sum((guess - a) ** 2, 1).mean(), 0.0
+    if not isinstance(action_space, Box):
+        ends = np.cumsum(sizes(action_space))[:-1]
+        inverse, right = 0.0, []
+        for logits, taken in zip(np.split(guess, ends, 1), np.split(a, ends, 1), strict=True):
+            p = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+            inverse += -np.log((p * taken).sum(1)).mean()
+            right.append(logits.argmax(1) == taken.argmax(1))
+        accuracy = float(np.mean(right))
     bonus = 0.5 * np.sum((dense(icm.f, np.concatenate([phi, a], 1)) - phi_next) ** 2, 1)
 
     found = losses(icm, data)
@@ -131,8 +158,20 @@ def test_the_errors_by_hand() -> None:
     guess, action = torch.tensor([[1.0], [3.0]]), torch.tensor([[1.0], [0.0]])
     assert squared_error(guess, action).tolist() == [0.0, 9.0]
     logits = torch.tensor([[0.0, 0.0], [math.log(3), 0.0]])  # p = (1/2, 1/2) and (3/4, 1/4)
-    nats = surprisal(logits, torch.tensor([[0.0, 1.0], [1.0, 0.0]]))
+    pair, taken = ActionGroups.of(Discrete(2)), torch.tensor([[0.0, 1.0], [1.0, 0.0]])
+    nats = surprisal(logits, taken, pair)
     torch.testing.assert_close(nats, torch.tensor([math.log(2), math.log(4 / 3)]))
+    assert predicted(logits, taken, pair).tolist() == [[False], [True]]
+
+
+def test_the_surprisal_of_several_entries_is_their_sum() -> None:
+    """p = (1/2, 1/2), (3/4, 1/4) and (1/4, 1/4, 1/2)."""
+    groups = ActionGroups.of(MultiDiscrete([2, 2, 3]))
+    logits = torch.tensor([[0.0, 0.0, math.log(3), 0.0, 0.0, 0.0, math.log(2)]])
+    taken = torch.tensor([[1.0, 0.0, 0.0, 1.0, 0.0, 0.0, 1.0]])
+    nats = surprisal(logits, taken, groups)
+    torch.testing.assert_close(nats, torch.tensor([math.log(2 * 4 * 2)]))
+    assert predicted(logits, taken, groups).tolist() == [[True, False, True]]
 
 
 @pytest.mark.parametrize("action_space", ACTIONS)
@@ -302,7 +341,7 @@ def test_the_scalars_mean_what_they_say(action_space: Space) -> None:
     twin.learn(data)
     between = losses(twin, data)
     names = {"inverse": "loss_inverse", "forward": "loss_forward"}
-    if isinstance(action_space, Discrete):
+    if not isinstance(action_space, Box):
         names["accuracy"] = "inverse_accuracy"
     for field, name in names.items():
         mean = (getattr(before, field).item() + getattr(between, field).item()) / 2
@@ -346,7 +385,9 @@ def test_unknown_transitions_have_a_larger_bonus() -> None:
 def test_unsupported_spaces_raise_a_user_error() -> None:
     with pytest.raises(ValueError, match="type Graph cannot be read"):
         ICM(Graph(VECTOR, None), DISCRETE)
-    with pytest.raises(ValueError, match="actions must be a Box or Discrete"):
+    with pytest.raises(
+        ValueError, match="actions must be a Box, Discrete, MultiDiscrete or MultiBinary"
+    ):
         ICM(VECTOR, Dict({"a": DISCRETE}))
 
 

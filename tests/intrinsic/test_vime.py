@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 from torch import Tensor
 from torch.autograd.functional import hessian
 from torch.distributions import Normal, kl_divergence
@@ -485,6 +485,19 @@ def test_discrete_actions_are_one_hot_and_actions_matter() -> None:
     one = Transitions(data.obs, np.full(30, 1), data.next_obs)
     two = Transitions(data.obs, np.full(30, 2), data.next_obs)
     assert not torch.equal(vime.reward(one), vime.reward(two))
+
+
+@pytest.mark.parametrize("space", [MultiDiscrete([2, 3]), MultiBinary(2)], ids=str)
+def test_the_replay_holds_the_one_hot_vectors_of_all_groups(space: MultiDiscrete) -> None:
+    vime, data = VIME(VECTOR, space, QUICK), batch(30)
+    space.seed(0)
+    actions = np.stack([space.sample() for _ in range(30)])
+    vime.learn(Transitions(data.obs, actions, data.next_obs))
+    second = np.eye(3 if isinstance(space, MultiDiscrete) else 2)[actions[:, 1]]
+    expected = np.concatenate([np.eye(2)[actions[:, 0]], second], 1)
+    width = 4 + expected.shape[1]
+    np.testing.assert_array_equal(vime.replay.rows[:, 4:width].numpy(), expected)
+    np.testing.assert_array_equal(vime.replay.rows[:, width:].numpy(), data.next_obs)
 
 
 def test_images_raise_a_user_error() -> None:

@@ -18,6 +18,7 @@ from emi.nets import Conv, Pixels
 from emi.training import trainer
 from emi.training.config import TrainConfig
 from emi.training.memory import (
+    action_size,
     as_text,
     convolution_weights,
     dense_weights,
@@ -58,6 +59,13 @@ def test_weights() -> None:
         800,
     )
     assert trunk_weights(FRAMES, [64, 32, 3]) == convolved + 801 * 256 + 257 * 3
+
+
+def test_actions_as_vectors() -> None:
+    assert action_size(MOTORS) == 6
+    assert action_size(BUTTONS) == 3
+    assert action_size(spaces.MultiDiscrete([[2, 3], [4, 5]])) == 14
+    assert action_size(spaces.MultiBinary((2, 3))) == 12  # two choices for each bit
 
 
 def test_the_batch_and_the_simulators() -> None:

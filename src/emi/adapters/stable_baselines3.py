@@ -17,7 +17,7 @@ from typing import Any, cast
 
 import numpy as np
 import torch
-from gymnasium.spaces import Box, Discrete, Space
+from gymnasium.spaces import Box, Space
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as serialize
 
@@ -28,7 +28,7 @@ from emi.errors import UserError, check_finite
 from emi.intrinsic.contract import IntrinsicReward, score_and_learn
 from emi.nets import reads_as_vectors
 from emi.program import install
-from emi.spaces import require_actions, require_box
+from emi.spaces import ActionGroups, require_actions, require_box
 from emi.state_codec import decode, encode
 from emi.stored_state import check_module
 from emi.untrusted_file import open_regular
@@ -273,11 +273,11 @@ def _normalizer_of_observations(model: OnPolicyAlgorithm) -> VecNormalize | None
 def _require_fit(method: IntrinsicReward, observations: Box, actions: Space, source: str) -> None:
     """UserError unless the method fits these spaces; `source` says where `observations` is from."""
     actions = require_actions(actions)
-    if isinstance(actions, Discrete):
+    action = np.zeros((2, *(actions.shape or ())), actions.dtype)
+    if not isinstance(actions, Box):
         # In SB3 discrete actions start at 0, whatever the space says.
-        action = np.array([0, actions.n - 1])
-    else:
-        action = np.zeros((2, *actions.shape), actions.dtype)
+        groups = ActionGroups.of(actions)
+        action[1] = np.reshape(groups.sizes, groups.shape) - 1
     misfit = UserError(
         f"{type(method).__name__} was not built for observations in {observations} and "
         f"actions in {actions}: build it from {source} and model.action_space"

@@ -14,7 +14,7 @@ import gymnasium
 import numpy as np
 
 from emi.batch import Array
-from emi.spaces import UnitRange
+from emi.spaces import ActionGroups, ActionSpace, DiscreteSpace, UnitRange
 
 
 class ActingLayer(NamedTuple):
@@ -96,29 +96,39 @@ class BoxActions:
 
 
 class DiscreteActions:
-    """Actions 0, 1, … of a `Discrete` space, which may start at another number."""
+    """Discrete actions as numbers 0, 1, … of the choices of each group, see `ActionGroups`.
 
-    def __init__(self, space: gymnasium.spaces.Discrete) -> None:
-        self.size = int(space.n)
-        self._start = int(space.start)
+    The environment receives the values of its action space, which may start at other numbers.
+    """
+
+    def __init__(self, space: DiscreteSpace) -> None:
+        self.groups = ActionGroups.of(space)
+        self.size = self.groups.size
+        self._starts = np.array(self.groups.starts).reshape(self.groups.shape)
+
+    def best(self, scores: Array) -> Array:
+        """The choice with the highest score in each group; [n, A] to [n, *action]."""
+        found = [np.argmax(part, axis=2) for part in self.groups.split(scores)]
+        index = found[0] if len(found) == 1 else np.concatenate(found, axis=1)
+        return index.reshape(len(scores), *self.groups.shape)
 
     def chosen(self, logits: Array, noise: Array) -> Array:
-        """[n, A], [n, A] to [n]: with Gumbel noise, a draw from the softmax of the logits."""
-        return np.argmax(logits + noise, axis=1)
+        """[n, A], [n, A] to [n, *action]: with Gumbel noise, a draw from the groups' softmax."""
+        return self.best(logits + noise)
 
     def rescale(self, action: Array) -> Array:
         """The same as `to_env`: there is nothing to clip."""
         return self.to_env(action)
 
     def to_env(self, action: Array) -> Array:
-        """From 0, 1, … to the values of the action space."""
-        return action + self._start
+        """From 0, 1, … to the values of the action space, in its dtype."""
+        return (action + self._starts).astype(self.groups.dtype, copy=False)
 
 
 AnyActions = BoxActions | DiscreteActions
 
 
-def actions_of(space: gymnasium.spaces.Box | gymnasium.spaces.Discrete) -> AnyActions:
-    if isinstance(space, gymnasium.spaces.Discrete):
-        return DiscreteActions(space)
-    return BoxActions(space)
+def actions_of(space: ActionSpace) -> AnyActions:
+    if isinstance(space, gymnasium.spaces.Box):
+        return BoxActions(space)
+    return DiscreteActions(space)

@@ -24,7 +24,7 @@ from emi.agent.numpy_policy import in_numpy
 from emi.batch import Array
 from emi.nets import Activation, linear, trunk
 from emi.settings import PositiveFloat, PositiveInt
-from emi.spaces import require_actions
+from emi.spaces import DiscreteSpace, require_actions
 
 MIN_LOG_STD = math.log(1e-6)  # lower bound in the authors' Gaussian policy
 
@@ -141,17 +141,25 @@ class LinearisedGaussian:
 
 
 class CategoricalPolicy(nn.Module):
-    """A softmax over `Discrete` actions. Parameters are logits, [n, A]."""
+    """Discrete actions: an independent softmax over the choices of each group of the action.
+
+    `ActionGroups` defines the groups. Parameters are their logits, concatenated, [n, A].
+    """
+
+    _first: Tensor
 
     def __init__(
         self,
         observation_space: gymnasium.Space,
-        action_space: gymnasium.spaces.Discrete,
+        action_space: DiscreteSpace,
         config: PolicyConfig,
         generator: torch.Generator,
     ) -> None:
         super().__init__()
         self.actions = DiscreteActions(action_space)
+        first = np.cumsum([0, *self.actions.groups.sizes[:-1]])
+        # The column of the first choice of each group; not state, but it moves with the weights.
+        self.register_buffer("_first", torch.from_numpy(first), persistent=False)
         self.trunk, width = trunk(observation_space, config.hidden, config.activation, generator)
         self.head = linear(width, self.actions.size, generator)
 
@@ -174,30 +182,44 @@ class CategoricalPolicy(nn.Module):
         return rng.gumbel(size=(*rows, self.actions.size))
 
     def mode(self, obs: Array) -> Array:
-        """The most likely action, [n]."""
-        return np.argmax(self.outputs()(obs), axis=1)
+        """The most likely action, [n, *action]."""
+        return self.actions.best(self.outputs()(obs))
+
+    def _per_group(self, function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+        """A function of [n, groups, choices] for [n, A]; the result is [n, A] again."""
+        parts = [function(part).flatten(1) for part in self.actions.groups.split(x)]
+        return parts[0] if len(parts) == 1 else torch.cat(parts, 1)
+
+    def _log_softmax(self, parameters: Tensor) -> Tensor:
+        """The log-probability of every choice, [n, A] to [n, A]."""
+        return self._per_group(lambda logits: logits.log_softmax(2), parameters)
 
     def log_prob(self, parameters: Tensor, action: Tensor) -> Tensor:
-        """[n, A], [n] to [n]."""
-        return parameters.log_softmax(1).gather(1, action[:, None])[:, 0]
+        """[n, A], [n, *action] to [n]: the sum over groups."""
+        columns = action.reshape(len(action), -1) + self._first
+        return self._log_softmax(parameters).gather(1, columns).sum(1)
 
     def kl(self, old: Tensor, new: Tensor) -> Tensor:
-        """KL(old ‖ new) per state, [n]."""
-        old_log, new_log = old.log_softmax(1), new.log_softmax(1)
+        """KL(old ‖ new) per state, [n]: the sum over groups."""
+        old_log, new_log = self._log_softmax(old), self._log_softmax(new)
         return (old_log.exp() * (old_log - new_log)).sum(1)
 
     def entropy(self, parameters: Tensor) -> Tensor:
-        """Entropy per state, [n]."""
-        log = parameters.log_softmax(1)
+        """Entropy per state, [n]: the sum over groups."""
+        log = self._log_softmax(parameters)
         return -(log.exp() * log).sum(1)
 
     def fisher(self, parameters: Tensor) -> Callable[[Tensor], Tensor]:
-        """F = diag(p) − ppᵀ in the logits, a function of a tangent; [n, A] to [n, A]."""
-        p = parameters.softmax(1)
+        """A function of a tangent, [n, A] to [n, A]: F in the logits.
+
+        F is block-diagonal, with diag(p) − ppᵀ for each group.
+        """
+        p = self._per_group(lambda logits: logits.softmax(2), parameters)
 
         def multiply(tangent: Tensor) -> Tensor:
             weighted = p * tangent
-            return weighted - p * weighted.sum(1, keepdim=True)
+            total = self._per_group(lambda w: w.sum(2, keepdim=True).expand_as(w), weighted)
+            return weighted - p * total
 
         return multiply
 
@@ -220,6 +242,6 @@ def make_policy(
 ) -> AnyPolicy:
     """The policy for these spaces; UserError if the action space is not supported."""
     actions = require_actions(action_space)
-    if isinstance(actions, gymnasium.spaces.Discrete):
-        return CategoricalPolicy(observation_space, actions, config, generator)
-    return GaussianPolicy(observation_space, actions, config, generator)
+    if isinstance(actions, gymnasium.spaces.Box):
+        return GaussianPolicy(observation_space, actions, config, generator)
+    return CategoricalPolicy(observation_space, actions, config, generator)

@@ -28,6 +28,7 @@ from emi.envs.table import (
 from emi.errors import UserError, did_you_mean
 from emi.images import is_image
 from emi.program import install
+from emi.spaces import ActionSpace
 
 for _name, _entry in (ENVIRONMENTS | {"Atari": ANY_ATARI_GAME}).items():
     gym.register(
@@ -159,14 +160,12 @@ def _make_gymnasium(name: str, num_envs: int) -> VectorEnv:
         wrappers=[as_vector_or_image],
     )
     observation, action = envs.single_observation_space, envs.single_action_space
-    if not (
-        isinstance(observation, spaces.Box) and isinstance(action, spaces.Box | spaces.Discrete)
-    ):
+    if not (isinstance(observation, spaces.Box) and isinstance(action, ActionSpace)):
         envs.close()
         raise UserError(
             f"{name!r} has observations {observation} and actions {action}: "
             "only Box, Discrete, MultiDiscrete and MultiBinary observations "
-            "and Box or Discrete actions are supported"
+            "and Box, Discrete, MultiDiscrete and MultiBinary actions are supported"
         )
     return envs
 

@@ -8,27 +8,31 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
-from emi.spaces import UnitRange, require_actions
+from emi.spaces import ActionGroups, UnitRange, require_actions
 
 
 class ActionVectors(nn.Module):
     """[n, *action] in the units of `space` to floats [n, `size`].
 
     Continuous actions are scaled to [−1, 1] by the bounds of the space and, if `clip`, clipped;
-    entries without bounds are not changed. Discrete actions become one-hot vectors.
+    entries without bounds are not changed. Discrete actions become one-hot vectors, those of all
+    `groups` concatenated, see `ActionGroups`; `groups` is None for continuous actions.
     """
 
     centre: Tensor
     scale: Tensor
     limit: Tensor
+    starts: Tensor
 
     def __init__(self, space: gymnasium.Space, *, clip: bool = True) -> None:
         super().__init__()
         space = require_actions(space)
         self.clip = clip
-        self.discrete = isinstance(space, gymnasium.spaces.Discrete)
-        if isinstance(space, gymnasium.spaces.Discrete):
-            self.size, self.start = int(space.n), int(space.start)
+        self.groups: ActionGroups | None = None
+        if not isinstance(space, gymnasium.spaces.Box):
+            self.groups = ActionGroups.of(space)
+            self.size = self.groups.size
+            self.register_buffer("starts", torch.tensor(self.groups.starts), persistent=False)
             return
         self.size, unit = math.prod(space.shape), UnitRange.of(space)
         # Not `half`: modules have a method of that name.
@@ -40,8 +44,11 @@ class ActionVectors(nn.Module):
             self.register_buffer(name, torch.from_numpy(array.reshape(-1)), persistent=False)
 
     def forward(self, action: Tensor) -> Tensor:
-        if self.discrete:
-            return one_hot(action.reshape(-1).long() - self.start, self.size).to(torch.float32)
+        if self.groups is not None:
+            # With the number of entries, not −1: one entry must not be broadcast to all groups.
+            index = action.reshape(len(action), len(self.starts)).long() - self.starts
+            parts = [one_hot(index[:, b.entries], b.size).flatten(1) for b in self.groups.blocks]
+            return torch.cat(parts, 1).to(torch.float32)
         flat = action.reshape(len(action), -1).to(torch.float32)
         unit = (flat - self.centre) / self.scale
         if not self.clip:

@@ -117,7 +117,10 @@ class EX2(IntrinsicReward):
         self.config = config
         rng, h = torch.Generator().manual_seed(seed), config.hidden
         self.wants_sampled_actions = config.use_actions and config.sampled_actions
-        self.actions = ActionVectors(action_space, clip=not self.wants_sampled_actions)
+        # Without `use_actions`, actions are not read, and any action space is accepted.
+        self.actions: ActionVectors | None = None
+        if config.use_actions:
+            self.actions = ActionVectors(action_space, clip=not self.wants_sampled_actions)
         self.reading = Reading(observation_space)
         self.entries, shape = newest_entries(self.reading.space)
         nets: list[nn.Sequential] = []
@@ -129,7 +132,7 @@ class EX2(IntrinsicReward):
             nets, sizes = [net for net, _ in both], [both[0][1]]
             row = (shape, torch.uint8 if space.dtype == np.uint8 else torch.float32)
         else:
-            sizes = [shape[0] + (self.actions.size if config.use_actions else 0), h, h]
+            sizes = [shape[0] + (self.actions.size if self.actions is not None else 0), h, h]
             row = ((sizes[0],), torch.float32)
         # Past states are stored as they are, and normalised when they are drawn.
         own = normalize and not nets
@@ -146,12 +149,16 @@ class EX2(IntrinsicReward):
         self.register_buffer("trained", torch.tensor(False))
         self.descent = Descent(self.parameters(), config.learning_rate, rng)
 
-    def rows(self, obs: Tensor, action: Tensor) -> Tensor:
+    def _read(self, obs: Batched, action: Batched) -> list[Batched]:
+        """The columns that are read: observations and, with `use_actions`, actions."""
+        return [obs] if self.actions is None else [obs, action]
+
+    def rows(self, obs: Tensor, action: Tensor | None = None) -> Tensor:
         """The inputs of D: floats [n, inputs], or the newest frames as uint8 [n, C, H, W]."""
         if isinstance(self.entries, Pixels):
             return self.entries.frames(obs).contiguous()
         rows = self.entries(obs)
-        return torch.cat([rows, self.actions(action)], dim=1) if self.config.use_actions else rows
+        return rows if self.actions is None else torch.cat([rows, self.actions(action)], dim=1)
 
     def inputs(self, rows: Tensor) -> Tensor:
         """`rows` in units of their standard deviation, if they are normalised."""
@@ -161,12 +168,12 @@ class EX2(IntrinsicReward):
         """Logit of D(x, x), without noise, of what `reading` returns; to [n]."""
         D = Discriminator.of(self.weights, self.shapes)
 
-        def score(obs: Tensor, action: Tensor) -> Tensor:
-            rows = self.inputs(self.rows(obs, action))
+        def score(*columns: Tensor) -> Tensor:
+            rows = self.inputs(self.rows(*columns))
             x = [net(rows) for net in self.convolutions] or [rows, rows]
             return exemplar_logit(D, torch.stack(x))
 
-        return in_pieces(score, self.device, obs, action)
+        return in_pieces(score, self.device, *self._read(obs, action))
 
     def reward(self, batch: Transitions) -> Tensor:
         """Novelty minus its median over the batch; 0 until `min_replay` states are stored."""
@@ -179,15 +186,15 @@ class EX2(IntrinsicReward):
     def learn(self, batch: Transitions) -> dict[str, float]:
         batch = self.reading(batch)
         if self.observed is not None:
-            for obs, action in pieces(batch.obs, batch.action, device=self.device):
-                self.observed.update(self.rows(obs, action))
+            for columns in pieces(*self._read(batch.obs, batch.action), device=self.device):
+                self.observed.update(self.rows(*columns))
         bce = kl = accuracy = 0.0
         if len(self.pool) >= self.config.min_replay:
             bce, kl, accuracy = self._fit(batch)
             self.trained.fill_(True)
         # The batch is stored after training, which compares it with earlier states only.
-        for obs, action in pieces(batch.obs, batch.action, device=self.device):
-            self.pool.add(self.rows(obs, action))
+        for columns in pieces(*self._read(batch.obs, batch.action), device=self.device):
+            self.pool.add(self.rows(*columns))
         return {
             "ex2/loss": bce + self.config.kl_weight * kl,
             "ex2/bce": bce,
@@ -240,7 +247,8 @@ class EX2(IntrinsicReward):
             steps = min(left, STEPS)
             left -= steps
             chosen = torch.randint(len(batch), (steps * B,), generator=rng).numpy()
-            columns = (as_tensor(c[chosen], self.device) for c in (batch.obs, batch.action))
+            read = self._read(batch.obs, batch.action)
+            columns = (as_tensor(column[chosen], self.device) for column in read)
             drawn = self.pool.draw(steps * B, rng).to(self.device)
             x, past = self.inputs(self.rows(*columns)), self.inputs(drawn)
             x, past = (part.view(steps, B, *part.shape[1:]) for part in (x, past))

@@ -26,6 +26,7 @@ from emi.intrinsic.gradients.elu_convolutions import PART_ROWS, Workspace, convo
 from emi.intrinsic.reading import Reading
 from emi.nets import Conv, Pixels, convolutions, mlp, newest_entries, trunk
 from emi.settings import FractionOrZero, PositiveFloat, PositiveInt
+from emi.spaces import ActionGroups
 
 CONVOLUTIONS = (Conv(32, 3, 2, padding=1),) * 4  # φ of images (paper, section 3; authors' code)
 UNITS = 256  # hidden units of f and of g, ReLU (paper, section 3; authors' code)
@@ -56,7 +57,7 @@ class Losses(NamedTuple):
 
     inverse: Tensor  # L_I, mean over the batch
     forward: Tensor  # L_F, mean over the batch
-    accuracy: Tensor  # share of actions that g ranks first; 0 for continuous actions
+    accuracy: Tensor  # share of entries of actions that g ranks first; 0 for continuous actions
 
 
 def features(
@@ -84,9 +85,22 @@ def squared_error(guess: Tensor, action: Tensor) -> Tensor:
     return (guess - action).square().sum(1)
 
 
-def surprisal(logits: Tensor, action: Tensor) -> Tensor:
-    """−log p(a | φ(s), φ(s')), L_I of a discrete action; [n, size] and one-hot [n, size] to [n]."""
-    return cross_entropy(logits, action, reduction="none")
+def surprisal(logits: Tensor, action: Tensor, groups: ActionGroups) -> Tensor:
+    """−log p(a | φ(s), φ(s')), L_I of a discrete action; [n, size] and one-hot [n, size] to [n].
+
+    The groups of the action are independent under g: −log p is the sum over them.
+    """
+    terms = [
+        cross_entropy(guess.flatten(0, 1), taken.flatten(0, 1), reduction="none")
+        for guess, taken in zip(groups.split(logits), groups.split(action), strict=True)
+    ]
+    return torch.cat([term.view(len(logits), -1) for term in terms], 1).sum(1)
+
+
+def predicted(logits: Tensor, action: Tensor, groups: ActionGroups) -> Tensor:
+    """Whether g ranks the choice of each group first; [n, size] each to booleans [n, groups]."""
+    parts = zip(groups.split(logits), groups.split(action), strict=True)
+    return torch.cat([guess.argmax(2) == taken.argmax(2) for guess, taken in parts], 1)
 
 
 class ICM(IntrinsicReward):
@@ -94,8 +108,9 @@ class ICM(IntrinsicReward):
 
     Scalars of `learn`, means over its minibatches, each before its gradient step:
     `icm/loss_inverse` and `icm/loss_forward` (the terms of equation 7, unweighted) and, for
-    discrete actions, `icm/inverse_accuracy` (share of actions that g predicts). On the last
-    minibatch, after training: `icm/feature_norm`, the mean norm of φ(s).
+    discrete actions, `icm/inverse_accuracy` (share of actions that g predicts, of each entry if
+    they have several). On the last minibatch, after training: `icm/feature_norm`, the mean norm of
+    φ(s).
     """
 
     def __init__(
@@ -178,7 +193,7 @@ class ICM(IntrinsicReward):
             "icm/loss_forward": forward,
             "icm/feature_norm": self._phi(some.obs).norm(dim=1).mean().item(),
         }
-        return scalars | ({"icm/inverse_accuracy": accuracy} if self.actions.discrete else {})
+        return scalars | ({"icm/inverse_accuracy": accuracy} if self.actions.groups else {})
 
     def losses(
         self, obs: Tensor, action: Tensor, next_obs: Tensor, space: Workspace | None = None
@@ -197,9 +212,10 @@ class ICM(IntrinsicReward):
         phi, phi_next = both.split(len(obs))
 
         guess = self.g(torch.cat([phi, phi_next], 1))
-        if self.actions.discrete:
-            inverse = surprisal(guess, action)
-            accuracy = (guess.argmax(1) == action.argmax(1)).float().mean()
+        groups = self.actions.groups
+        if groups is not None:
+            inverse = surprisal(guess, action, groups)
+            accuracy = predicted(guess, action, groups).float().mean()
         else:
             inverse = squared_error(guess, action)
             accuracy = guess.new_zeros(())

@@ -31,7 +31,7 @@ from emi.intrinsic.rnd import RNDConfig
 from emi.intrinsic.simhash import BLOCK, PRIMES, SimHashConfig
 from emi.intrinsic.vime import VIMEConfig
 from emi.nets import Conv, Pixels
-from emi.spaces import require_box
+from emi.spaces import ActionGroups, DiscreteSpace, require_box
 from emi.training.config import TrainConfig, flatten
 
 FLOAT = 4  # bytes
@@ -130,9 +130,9 @@ def memory_of(
 
 
 def action_size(space: gymnasium.Space) -> int:
-    """Entries of an action as a vector; one for each value of a `Discrete` space."""
-    if isinstance(space, gymnasium.spaces.Discrete):
-        return int(space.n)
+    """Entries of an action as a vector; one for each choice of discrete actions."""
+    if isinstance(space, DiscreteSpace):
+        return ActionGroups.of(space).size
     return math.prod(space.shape or ())
 
 
