@@ -107,8 +107,8 @@ class Transitions:
     obs: Batched  # [n, *observation]
     action: Batched  # [n, *action]
     next_obs: Batched  # [n, *observation]
-    env_index: IntArray | None = None  # [n], the environment of a row, from 0
-    ended: BoolArray | None = None  # [n], whether the next row of the environment begins an episode
+    env_index: IntArray | Tensor | None = None  # [n], the environment of a row, from 0
+    ended: BoolArray | Tensor | None = None  # [n], whether the environment's next row starts anew
 
     def __post_init__(self) -> None:
         if not len(self.obs) == len(self.action) == len(self.next_obs):
