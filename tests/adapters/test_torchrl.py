@@ -527,7 +527,7 @@ def test_import_of_the_adapters_does_not_need_torchrl() -> None:
 
 def test_the_pages_python_runs() -> None:
     snippets = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.S)
-    assert len(snippets) == 4
+    assert len(snippets) == 3
     names: dict[str, Any] = {}
     for snippet in snippets:
         exec(snippet, names)
