@@ -62,7 +62,13 @@ OPTIONAL = {
     "torch",
 }
 # Own modules that import an extra at their top.
-OPTIONAL_OWN = {"emi.adapters", "emi.adapters.stable_baselines3", "emi.envs.rendering"}
+OPTIONAL_OWN = {
+    "emi.adapters",
+    "emi.adapters.skrl",
+    "emi.adapters.stable_baselines3",
+    "emi.adapters.torchrl",
+    "emi.envs.rendering",
+}
 
 
 def package_of(module: Path) -> str:

@@ -140,8 +140,8 @@ class Transitions:
     obs: Any  # Columns, [n, *observation]
     action: Any  # Columns, [n, *action]
     next_obs: Any  # Columns, [n, *observation]
-    env_index: IntArray | None = None  # [n], the environment of a row, from 0
-    ended: BoolArray | None = None  # [n], whether the next row of the environment begins an episode
+    env_index: IntArray | Tensor | None = None  # [n], the environment of a row, from 0
+    ended: BoolArray | Tensor | None = None  # [n], whether the environment's next row starts anew
 
     def __post_init__(self) -> None:
         rows: dict[str, int] = {}

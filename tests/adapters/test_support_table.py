@@ -10,14 +10,32 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+import torch
 from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from sb3_contrib import TRPO, MaskablePPO, RecurrentPPO
+from skrl.agents.torch import ppo as skrl_ppo
+from skrl.envs.wrappers.torch import wrap_env
+from skrl.memories.torch import RandomMemory
+from skrl.trainers.torch import SequentialTrainer
+from skrl.utils.model_instantiators.torch import (
+    categorical_model,
+    deterministic_model,
+    gaussian_model,
+    multicategorical_model,
+)
 from stable_baselines3 import A2C, DQN, PPO, SAC, TD3
 from stable_baselines3.common.vec_env import DummyVecEnv
+from torchrl.envs import GymWrapper, SerialEnv, TransformedEnv
 
 import emi
-from emi.adapters import IntrinsicRewardCallback, IntrinsicRewardVectorWrapper
+from emi.adapters import (
+    IntrinsicRewardCallback,
+    IntrinsicRewardModule,
+    IntrinsicRewardTransform,
+    IntrinsicRewardVectorWrapper,
+    add_intrinsic_reward,
+)
 from emi.spaces import ActionGroups
 
 PAGE = Path(__file__).parents[2] / "docs" / "trainers.md"
@@ -115,6 +133,52 @@ def in_the_wrapper(method: Any, spaces: tuple[Box, gymnasium.Space]) -> float:
     return float(np.abs(info["bonus"]).mean())
 
 
+def in_torchrl(*, steps: bool) -> Callable[[Any, tuple[Box, gymnasium.Space]], float]:
+    def train(method: Any, spaces: tuple[Box, gymnasium.Space]) -> float:
+        env = SerialEnv(NUM_ENVS, lambda: GymWrapper(Noise(*spaces)))
+        if steps:
+            env = TransformedEnv(env, IntrinsicRewardTransform(method, 1.0, learn_every=STEPS))
+        data = env.rollout(STEPS + 1, break_when_any_done=False)
+        if steps:
+            data = data[:, STEPS:]  # after the training
+        else:
+            module = IntrinsicRewardModule(method, 1.0, action_spec=env.action_spec)
+            module(data)
+            assert len(module.scalars) > 4
+        assert torch.equal(data["next", "reward"], data["next", "intrinsic_reward"])
+        return float(data["next", "intrinsic_reward"].abs().mean())
+
+    return train
+
+
+def in_skrl(method: Any, spaces: tuple[Box, gymnasium.Space]) -> float:
+    envs = SyncVectorEnv(
+        [lambda: Noise(*spaces)] * NUM_ENVS, autoreset_mode=AutoresetMode.SAME_STEP
+    )
+    env = wrap_env(envs, wrapper="gymnasium", verbose=False)
+    both = {"observation_space": spaces[0], "action_space": spaces[1], "device": "cpu"}
+    kinds = {Discrete: categorical_model, MultiDiscrete: multicategorical_model, Box: gaussian_model}
+    policy = kinds[type(spaces[1])]
+    net = [{"name": "net", "input": "OBSERVATIONS", "layers": ["flatten", 8], "activations": "tanh"}]
+    models = {
+        "policy": policy(**both, network=net, output="ACTIONS"),
+        "value": deterministic_model(**both, network=net, output="ONE"),
+    }
+    off = {"write_interval": 0, "checkpoint_interval": 0}
+    agent = skrl_ppo.PPO(
+        models=models,
+        memory=RandomMemory(memory_size=STEPS, num_envs=NUM_ENVS, device="cpu"),
+        cfg={"rollouts": STEPS, "learning_epochs": 1, "experiment": off},
+        **both,
+    )
+    intrinsic = add_intrinsic_reward(agent, env, method, 1.0)
+    cfg = {"timesteps": STEPS, "headless": True, "disable_progressbar": True}
+    cfg |= {"close_environment_at_exit": False}
+    SequentialTrainer(cfg=cfg, env=env, agents=agent).train()
+    assert len(intrinsic.scalars) > 4
+    return intrinsic.scalars["intrinsic/bonus_mean"]
+
+
 def in_sb3(kind: type[Any]) -> Callable[[Any, tuple[Box, gymnasium.Space]], float]:
     def train(method: Any, spaces: tuple[Box, gymnasium.Space]) -> float:
         recurrent, on_policy = kind is RecurrentPPO, kind not in (SAC, TD3, DQN)
@@ -149,6 +213,9 @@ def in_sb3(kind: type[Any]) -> Callable[[Any, tuple[Box, gymnasium.Space]], floa
 TRAINERS: dict[str, Callable[[Any, tuple[Box, gymnasium.Space]], float]] = {
     "`score_and_learn`, your loop": in_a_loop,
     "`IntrinsicRewardVectorWrapper`": in_the_wrapper,
+    "`IntrinsicRewardModule`, TorchRL": in_torchrl(steps=False),
+    "`IntrinsicRewardTransform`, TorchRL": in_torchrl(steps=True),
+    "`add_intrinsic_reward`, skrl's PPO": in_skrl,
     **{
         f"`IntrinsicRewardCallback`, {kind.__name__}": in_sb3(kind)
         for kind in (PPO, A2C, TRPO, RecurrentPPO, MaskablePPO, SAC, TD3, DQN)

@@ -14,7 +14,7 @@ from gymnasium.spaces import Box, Discrete, Graph
 
 from emi.batch import Rows, Transitions
 from emi.images import FrameStack
-from emi.intrinsic.bonus_scale import discounted_sums
+from emi.intrinsic.bonus_scale import discounted_sums, discounted_sums_on_device
 from emi.intrinsic.contract import score_and_learn
 from emi.intrinsic.gradients.distillation import dense_layers, write_gradient
 from emi.intrinsic.moments import Moments
@@ -122,6 +122,22 @@ def test_discounted_sums_by_hand() -> None:
     sums, after = discounted_sums(np.array([8.0, 1.0]), np.array([1, 3]), after, 0.5)
     assert sums.tolist() == [20.5, 1]
     assert after.tolist() == [4.75, 20.5, 0, 1]
+
+
+def test_discounted_sums_of_tensors_are_those_of_arrays() -> None:
+    """Streams of unequal length, one of them without rows in the second batch, and a new one."""
+    rng = np.random.default_rng(0)
+    last, device_last = np.zeros(1), torch.zeros(1, dtype=torch.float64)
+    for envs in ([0, 1, 1, 3], [1, 3, 4]):
+        bonus, env = rng.random(37), rng.choice(envs, 37)
+        sums, last = discounted_sums(bonus, env, last, 0.9)
+        rows, index = torch.from_numpy(bonus), torch.from_numpy(env)
+        device_sums, device_last = discounted_sums_on_device(rows, index, device_last, 0.9)
+        np.testing.assert_allclose(device_sums, sums, rtol=1e-14)
+        np.testing.assert_allclose(device_last, last, rtol=1e-14)
+    assert len(last) == 5
+    assert last[2] == 0
+    assert (last[[0, 1, 3, 4]] > 0).all()
 
 
 def test_discounted_sums_in_parts_are_those_at_once() -> None:

@@ -9,13 +9,35 @@ from emi.adapters.gymnasium import IntrinsicRewardVectorWrapper
 from emi.adapters.schedule import linear_schedule
 
 if TYPE_CHECKING:
+    from emi.adapters.skrl import add_intrinsic_reward
     from emi.adapters.stable_baselines3 import IntrinsicRewardCallback
+    from emi.adapters.torchrl import (
+        IntrinsicRewardModule,
+        IntrinsicRewardTransform,
+        torchrl_spaces,
+    )
 
-__all__ = ["IntrinsicRewardCallback", "IntrinsicRewardVectorWrapper", "linear_schedule"]
+__all__ = [
+    "IntrinsicRewardCallback",
+    "IntrinsicRewardModule",
+    "IntrinsicRewardTransform",
+    "IntrinsicRewardVectorWrapper",
+    "add_intrinsic_reward",
+    "linear_schedule",
+    "torchrl_spaces",
+]
+
+# These trainers are extras; the other adapters work without them.
+_OPTIONAL = {
+    "IntrinsicRewardCallback": "stable_baselines3",
+    "IntrinsicRewardModule": "torchrl",
+    "IntrinsicRewardTransform": "torchrl",
+    "torchrl_spaces": "torchrl",
+    "add_intrinsic_reward": "skrl",
+}
 
 
 def __getattr__(name: str) -> Any:
-    # Stable-Baselines3 is an extra; the other adapters work without it.
-    if name == "IntrinsicRewardCallback":
-        return import_module("emi.adapters.stable_baselines3").IntrinsicRewardCallback
+    if name in _OPTIONAL:
+        return getattr(import_module(f"emi.adapters.{_OPTIONAL[name]}"), name)
     raise AttributeError(f"module 'emi.adapters' has no attribute {name!r}")

@@ -32,6 +32,34 @@ def discounted_sums(
     return sums, after
 
 
+def discounted_sums_on_device(
+    bonus: Tensor, env_index: Tensor, last: Tensor, discount: float
+) -> tuple[Tensor, Tensor]:
+    """What `discounted_sums` returns, for tensors and on their device, up to rounding.
+
+    Log₂ of the longest stream is the number of steps, each over all rows: a scan that doubles its
+    reach. On a device this is faster than a loop over time, and nothing leaves the device.
+    """
+    after = bonus.new_zeros(max(len(last), int(env_index.max()) + 1))
+    after[: len(last)] = last
+    counts = torch.bincount(env_index, minlength=len(after))  # [envs]
+    order = torch.argsort(env_index, stable=True)
+    stream = env_index[order]
+    place = torch.arange(len(bonus), device=bonus.device) - (counts.cumsum(0) - counts)[stream]
+    length = int(counts.max())
+    grid = bonus.new_zeros(length, len(after))  # [time, env]; shorter streams end in zeros
+    grid[place, stream] = bonus[order]
+    grid[0] += discount * after
+    reach = 1
+    while reach < length:
+        grid[reach:] = grid[reach:] + discount**reach * grid[:-reach]
+        reach *= 2
+    sums = torch.empty_like(bonus)
+    sums[order] = grid[place, stream]
+    newest = grid.gather(0, (counts - 1).clamp(min=0)[None])[0]
+    return sums, torch.where(counts > 0, newest, after)
+
+
 class BonusScale:
     """The divisor of a bonus: the standard deviation of all R so far, including the current batch.
 
@@ -42,30 +70,39 @@ class BonusScale:
         self.sums, self.discount = sums, discount
         # R_0 = 0 counts, so that a first batch of one row has a standard deviation, R_1 / 2.
         sums.update(torch.zeros(1))
-        self.last: FloatArray = np.zeros(1)  # [envs], the last R of each environment
+        # [envs], the last R of each environment
+        self.last: Tensor = torch.zeros(1, dtype=torch.float64)
 
     @property
     def value(self) -> float:
         """The divisor of the last batch."""
         return self.sums.variance.sqrt().item()
 
-    def _discounted(self, bonus: Tensor, env_index: IntArray | None) -> tuple[Tensor, FloatArray]:
-        """R of each row, [n], and the last R of each environment."""
+    def _discounted(
+        self, bonus: Tensor, env_index: IntArray | Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """R of each row, [n], and the last R of each environment.
+
+        Tensors stay on their device if `env_index` is one too.
+        """
+        if isinstance(env_index, Tensor):
+            index, last = env_index.to(bonus.device), self.last.to(bonus.device)
+            return discounted_sums_on_device(bonus.double(), index, last, self.discount)
         stream = np.zeros(len(bonus), np.int64) if env_index is None else env_index
         rows = bonus.double().cpu().numpy()
-        sums, last = discounted_sums(rows, stream, self.last, self.discount)
-        return torch.from_numpy(sums).to(bonus.device), last
+        sums, after = discounted_sums(rows, stream, self.last.cpu().numpy(), self.discount)
+        return torch.from_numpy(sums).to(bonus.device), torch.from_numpy(after)
 
-    def divide(self, bonus: Tensor, env_index: IntArray | None) -> Tensor:
+    def divide(self, bonus: Tensor, env_index: IntArray | Tensor | None) -> Tensor:
         """Divide [n] bonuses by the scale, which includes them; nothing is stored."""
         return self.divided(bonus, env_index)[0]
 
-    def update(self, bonus: Tensor, env_index: IntArray | None) -> None:
+    def update(self, bonus: Tensor, env_index: IntArray | Tensor | None) -> None:
         """Update the scale by [n] bonuses, before their division."""
         self.divided(bonus, env_index)[1]()
 
     def divided(
-        self, bonus: Tensor, env_index: IntArray | None
+        self, bonus: Tensor, env_index: IntArray | Tensor | None
     ) -> tuple[Tensor, Callable[[], None]]:
         """What `divide` returns, and a function that does what `update` does."""
         sums, last = self._discounted(bonus, env_index)
@@ -81,7 +118,7 @@ class BonusScale:
 
     def stored(self) -> dict[str, Tensor]:
         """What a method stores besides `sums`."""
-        return {"last": torch.from_numpy(self.last)}
+        return {"last": self.last}
 
     def check_stored(self, state: Mapping[str, Any], place: str) -> None:
         last = state["last"]
@@ -91,4 +128,4 @@ class BonusScale:
 
     def restore(self, state: Mapping[str, Any]) -> None:
         self.check_stored(state, "the state")
-        self.last = state["last"].cpu().numpy().copy()
+        self.last = state["last"].clone()

@@ -171,10 +171,11 @@ class RND(IntrinsicReward):
         target, whitened = torch.cat(targets), torch.cat(kept) if kept else None
 
         for _ in range(config.epochs):
-            order = torch.randperm(len(batch), generator=self.descent.generator).to(self.device)
-            for rows in order.tensor_split(min(config.minibatches, len(order))):
+            order = torch.randperm(len(batch), generator=self.descent.generator)
+            for chosen in order.tensor_split(min(config.minibatches, len(order))):
+                rows = chosen.to(self.device)
                 if whitened is None:
-                    obs = as_tensor(batch.next_obs[rows.cpu().numpy()], self.device)
+                    obs = as_tensor(batch.next_obs[chosen.numpy()], self.device)
                     x = whiten(self.entries(obs), self.observed)
                 else:
                     x = whitened.index_select(0, rows)
