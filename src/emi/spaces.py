@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
 import numpy.typing as npt
+from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from emi.errors import UserError
+
+# The shortest side that the convolutions of every method can read. Smaller arrays of bytes, such as
+# MiniGrid's 7×7×3, are vectors.
+SMALLEST_IMAGE = 36
 
 
 def require_box(space: gymnasium.Space) -> gymnasium.spaces.Box:
@@ -34,12 +43,228 @@ def require_actions(space: gymnasium.Space) -> gymnasium.spaces.Box | gymnasium.
 
 
 def is_image(space: gymnasium.Space) -> bool:
-    """An image is a uint8 `Box` with two axes, or with three of which one is the channels'."""
-    return (
-        isinstance(space, gymnasium.spaces.Box)
-        and space.dtype == np.uint8
-        and len(space.shape) in (2, 3)
+    """An image is a uint8 `Box` with two axes, or with three of which one is the channels'.
+
+    Its height and width are at least SMALLEST_IMAGE. The axis of the channels is the shorter of the
+    first and the last.
+    """
+    if not isinstance(space, spaces.Box) or space.dtype != np.uint8:
+        return False
+    sides = list(space.shape)
+    if len(sides) == 3:
+        sides.pop(0 if sides[0] <= sides[2] else 2)
+    return len(sides) == 2 and min(sides) >= SMALLEST_IMAGE
+
+
+@dataclass(frozen=True)
+class Readable:
+    """What networks read of the observations of a space: images, or float32 vectors."""
+
+    box: spaces.Box
+    read: Callable[[Any], npt.NDArray[Any]]
+    """one observation to [*box.shape], or a batch of them [n, ...] to [n, *box.shape]"""
+    left_out: tuple[str, ...] = ()
+    """entries that hold text, by their dotted keys"""
+
+
+def readable(space: gymnasium.Space) -> Readable:
+    """How observations of `space` are read; UserError if they cannot be.
+
+    Images and vectors of floats stay as they are. Anything else becomes one float32 vector:
+
+    - `Discrete` is one-hot, `MultiDiscrete` several of them, `MultiBinary` zeros and ones;
+    - a `Box` is flattened, and integers with bounds are scaled to [−1, 1] by them;
+    - the entries of `Dict` and `Tuple`, also nested ones, follow each other in the order of the
+      space. Entries that hold text are left out. A single entry that remains may be an image.
+    """
+    entries = list(_entries(space, ()))
+    texts = tuple(_key(path) for path, inner in entries if _is_text(inner))
+    entries = [(path, inner) for path, inner in entries if not _is_text(inner)]
+    if not entries:
+        raise UserError(f"the observations {_shown(space)} have no entry that networks can read")
+    parts = [_part(path, inner, whole=space) for path, inner in entries]
+    if len(parts) == 1:
+        only = parts[0]
+        return Readable(only.box, lambda obs: only.read(_at(obs, only.path)), texts)
+    for path, inner in entries:
+        if is_image(inner):
+            shape = "×".join(map(str, inner.shape or ()))
+            raise UserError(
+                f"the observations hold an image of {shape} in {_key(path)!r} and other "
+                f"entries, which no network here reads together: choose one of "
+                f"{_listed(entries)} with --observation"
+            )
+    low, high = (np.concatenate([_bound(part.box, name) for part in parts]) for name in _BOUNDS)
+
+    def read(obs: Any) -> npt.NDArray[Any]:
+        rows = [part.read(_at(obs, part.path)) for part in parts]
+        return np.concatenate(rows, axis=-1, dtype=np.float32, casting="same_kind")
+
+    return Readable(spaces.Box(low, high, dtype=np.float32), read, texts)
+
+
+def flat_space(space: gymnasium.Space) -> spaces.Box:
+    """The `Box` that observations of `space` become: see `readable`."""
+    return readable(space).box
+
+
+def flatten_rows(space: gymnasium.Space, obs: Any) -> npt.NDArray[Any]:
+    """Observations of `space`, one or a batch of them [n, ...], as rows of `flat_space`.
+
+    A batch of a `Dict` is a mapping to arrays [n, ...], one of a `Tuple` a sequence of them, as
+    vector environments return them.
+    """
+    return readable(space).read(obs)
+
+
+def choose_entry(space: gymnasium.Space, key: str) -> tuple[gymnasium.Space, Callable[[Any], Any]]:
+    """The entry `key` of a `Dict` or `Tuple`, and a function from observations to their entry.
+
+    `a.b` is the entry `b` of the entry `a`; the entries of a `Tuple` are 0, 1, ….
+    """
+    entries = [(path, inner) for path, inner in _entries(space, (), inner_nodes=True) if path]
+    for path, inner in entries:
+        if _key(path) == key:
+            return inner, partial(_at, path=path)
+    if not entries:
+        raise UserError(
+            f"the observations {_shown(space)} have no entries: leave out --observation {key}"
+        )
+    raise UserError(f"the observations have no entry {key!r}: choose one of {_listed(entries)}")
+
+
+Path = tuple[Any, ...]  # keys of a nested entry
+
+
+def _key(path: Path) -> str:
+    return ".".join(map(str, path))
+
+
+class _Part(NamedTuple):
+    path: Path
+    box: spaces.Box
+    read: Callable[[Any], npt.NDArray[Any]]
+
+
+_BOUNDS = ("low", "high")
+_WIDE = 4  # bytes of an integer type whose limits stand for "no bound"
+
+
+def _entries(
+    space: gymnasium.Space, path: Path, inner_nodes: bool = False
+) -> list[tuple[Path, gymnasium.Space]]:
+    """The leaves of nested `Dict` and `Tuple` spaces, with their keys; also the inner nodes."""
+    inner: Mapping[Any, gymnasium.Space]
+    if isinstance(space, spaces.Dict):
+        inner = space.spaces
+    elif isinstance(space, spaces.Tuple):
+        inner = dict(enumerate(space.spaces))
+    else:
+        return [(path, space)]
+    found: list[tuple[Path, gymnasium.Space]] = [(path, space)] if inner_nodes else []
+    for key, each in inner.items():
+        found += _entries(each, (*path, key), inner_nodes)
+    return found
+
+
+def _at(obs: Any, path: Path) -> Any:
+    for key in path:
+        obs = obs[key]
+    return obs
+
+
+def _is_text(space: gymnasium.Space) -> bool:
+    return space.dtype is not None and space.dtype.kind in "US"
+
+
+def _part(path: Path, space: gymnasium.Space, whole: gymnasium.Space) -> _Part:
+    match space:
+        case spaces.Box() if is_image(space) or (len(space.shape) == 1 and space.dtype.kind == "f"):
+            return _Part(path, space, np.asarray)
+        case spaces.Box():
+            return _Part(path, *_flat_box(space))
+        case spaces.Discrete():
+            return _Part(path, *_one_hot(space, np.array([space.n]), np.array(space.start), ()))
+        case spaces.MultiDiscrete():
+            return _Part(path, *_one_hot(space, space.nvec, space.start, space.shape))
+        case spaces.MultiBinary():
+            box = spaces.Box(0.0, 1.0, (math.prod(space.shape),), np.float32)
+            return _Part(path, box, _flat_function(space.shape))
+    where = f" in {_key(path)!r}" if path else ""
+    other = ": choose another entry with --observation" if space is not whole else ""
+    raise UserError(
+        f"observations of the type {type(space).__name__}{where} cannot be read: only Box, "
+        f"Discrete, MultiDiscrete, MultiBinary, Dict and Tuple are supported{other}"
     )
+
+
+def _flat_box(space: spaces.Box) -> tuple[spaces.Box, Callable[[Any], npt.NDArray[Any]]]:
+    """A `Box` as a float32 vector; integers with bounds are scaled to [−1, 1]."""
+    low, high = (_bound(space, name) for name in _BOUNDS)
+    kind: np.dtype[Any] = np.dtype(space.dtype)
+    if kind.kind == "f":
+        return spaces.Box(low, high, dtype=np.float32), _flat_function(space.shape)
+    bounded = (space.bounded_below & space.bounded_above).reshape(-1)
+    if kind.itemsize >= _WIDE:
+        limits = np.iinfo(kind)
+        bounded = bounded & ~((space.low == limits.min) | (space.high == limits.max)).reshape(-1)
+    first, last = (getattr(space, name).reshape(-1).astype(np.float64) for name in _BOUNDS)
+    centre = np.where(bounded, (first + last) / 2, 0.0)
+    half = np.where(bounded & (last > first), (last - first) / 2, 1.0)
+    one = np.float32(1)
+    box = spaces.Box(np.where(bounded, -one, low), np.where(bounded, one, high), dtype=np.float32)
+    return box, _flat_function(space.shape, lambda values: (values - centre) / half)
+
+
+def _flat_function(
+    shape: Sequence[int], change: Callable[[Any], npt.NDArray[Any]] = np.asarray
+) -> Callable[[Any], npt.NDArray[Any]]:
+    """A function from arrays [..., *shape] to float32 [..., entries]."""
+    axes, entries = len(shape), math.prod(shape)
+
+    def flat(obs: Any) -> npt.NDArray[Any]:
+        array = np.asarray(obs)
+        rows = array.reshape(*array.shape[: array.ndim - axes], entries)
+        return change(rows).astype(np.float32)
+
+    return flat
+
+
+def _one_hot(
+    space: gymnasium.Space,
+    sizes: npt.NDArray[Any],
+    start: npt.NDArray[Any],
+    shape: Sequence[int],
+) -> tuple[spaces.Box, Callable[[Any], npt.NDArray[Any]]]:
+    """Whole numbers [..., *shape] as one-hot vectors, one after the other."""
+    counts, first = sizes.reshape(-1), start.reshape(-1)
+    places = np.cumsum([0, *counts[:-1]])
+    width, axes = int(counts.sum()), len(shape)
+
+    def read(obs: Any) -> npt.NDArray[Any]:
+        array = np.asarray(obs)
+        index = array.reshape(*array.shape[: array.ndim - axes], len(counts)) - first
+        if ((index < 0) | (index >= counts)).any():
+            raise UserError(f"the observation {_shown(obs)} is not in {_shown(space)}")
+        rows = np.zeros((*index.shape[:-1], width), np.float32)
+        np.put_along_axis(rows, (index + places).astype(np.int64), 1.0, axis=-1)
+        return rows
+
+    return spaces.Box(0.0, 1.0, (width,), np.float32), read
+
+
+def _bound(space: spaces.Box, name: str) -> npt.NDArray[np.float32]:
+    with np.errstate(over="ignore"):  # a float64 bound may exceed all of float32
+        return getattr(space, name).reshape(-1).astype(np.float32)
+
+
+def _listed(entries: Sequence[tuple[Path, gymnasium.Space]]) -> str:
+    return ", ".join(repr(_key(path)) for path, _ in entries)
+
+
+def _shown(value: Any) -> str:
+    text = " ".join(str(value).split())
+    return text if len(text) <= 200 else f"{text[:200]}…"
 
 
 class UnitRange(NamedTuple):
