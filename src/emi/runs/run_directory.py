@@ -26,7 +26,7 @@ from emi.errors import UserError
 from emi.runs import checkpoint
 from emi.runs.provenance import describe_start
 from emi.training import config as configs
-from emi.training.config import TrainConfig, differences, modules_of
+from emi.training.config import TrainConfig, differences
 from emi.training.presets import changed_settings
 from emi.untrusted_file import read_json
 
@@ -87,7 +87,7 @@ def difference(file: Path, config: TrainConfig) -> str | None:
 
     Imports no module that `config` does not name.
     """
-    stored = read_config(file, modules_of(config.env, config.method))
+    stored = read_config(file, config.modules)
     return next(iter(differences(config, stored)), None)
 
 
