@@ -84,12 +84,12 @@ def test_adam_continues_unchanged_from_a_state_without_strides() -> None:
     """A checkpoint stores values only; fused Adam walks through memory, here channels_last."""
 
     def learner() -> tuple[nn.Module, torch.optim.Optimizer]:
-        net, _ = trunk(Box(0, 255, (3, 20, 20), np.uint8), (), "relu", generator())
+        net, _ = trunk(Box(0, 255, (3, 36, 36), np.uint8), (), "relu", generator())
         return net, torch.optim.Adam(net.parameters(), lr=0.1, fused=True)
 
     def step(net: nn.Module, optimizer: torch.optim.Optimizer, seed: int) -> None:
         frames = torch.randint(
-            0, 256, (2, 3, 20, 20), dtype=torch.uint8, generator=torch.Generator().manual_seed(seed)
+            0, 256, (2, 3, 36, 36), dtype=torch.uint8, generator=torch.Generator().manual_seed(seed)
         )
         optimizer.zero_grad()
         net(frames).square().sum().backward()

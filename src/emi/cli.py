@@ -147,13 +147,13 @@ def _explain(error: Exception) -> tuple[str, int]:
 
 
 def _show_traceback(error: ForeignError) -> None:
-    """Show where an environment or a wrapper raised its exception, without the frames of emi."""
-    from emi.envs.foreign import outside_emi
+    """Show where an environment or a wrapper raised its exception, without the frames above."""
+    from emi.envs.foreign import own_frames
 
     cause = error.__cause__
     if cause is not None:
         with contextlib.suppress(OSError):
-            traceback.print_exception(type(cause), cause, outside_emi(cause))
+            traceback.print_exception(type(cause), cause, own_frames(cause))
 
 
 def _complain(sentence: str, code: int) -> int:

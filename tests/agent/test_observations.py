@@ -9,7 +9,7 @@ from gymnasium.spaces import Box
 from emi.agent.observations import ArrayKeeper, StackKeeper, make_keeper
 from emi.batch import Stacks
 
-IMAGE = Box(0, 255, (4, 6, 5), np.uint8)
+IMAGE = Box(0, 255, (4, 36, 37), np.uint8)
 
 
 def rows(*numbers: int) -> np.ndarray:
@@ -17,7 +17,7 @@ def rows(*numbers: int) -> np.ndarray:
 
 
 def frame(number: int) -> np.ndarray:
-    return np.full((6, 5), number, np.uint8)
+    return np.full((36, 37), number, np.uint8)
 
 
 def stack(*numbers: int) -> np.ndarray:

@@ -321,8 +321,6 @@ def test_unsupported_spaces_raise_a_user_error() -> None:
         EMI(Dict({"a": VECTOR}), DISCRETE)
     with pytest.raises(ValueError, match="actions must be a Box or Discrete"):
         EMI(VECTOR, Dict({"a": DISCRETE}))
-    with pytest.raises(ValueError, match="at least 20×20"):
-        EMI(Box(0, 255, (10, 10, 3), np.uint8), DISCRETE)
 
 
 def test_the_reported_norms_are_those_of_the_learnt_embedding() -> None:

@@ -17,7 +17,7 @@ from emi.intrinsic.ex2 import EX2, EX2Config, exemplar_logit, novelty
 from emi.intrinsic.gradients.ex2 import Discriminator, backward, layer_shapes
 
 VECTOR = Box(-np.inf, np.inf, (4,))
-IMAGE = Box(0, 255, (4, 14, 14), np.uint8)
+IMAGE = Box(0, 255, (4, 36, 36), np.uint8)
 CONTINUOUS = Box(-2, 2, (3,))
 DISCRETE = Discrete(5)
 SMALL = EX2Config(
@@ -33,7 +33,7 @@ def vectors(n: int, seed: int = 0) -> Transitions:
 
 def images(n: int, seed: int = 0) -> Transitions:
     rng = np.random.default_rng(seed)
-    obs = rng.integers(0, 256, (2, n, 4, 14, 14), dtype=np.uint8)
+    obs = rng.integers(0, 256, (2, n, 4, 36, 36), dtype=np.uint8)
     return Transitions(obs[0], rng.integers(0, 5, n), obs[1])
 
 
@@ -341,7 +341,7 @@ def test_images_are_remembered_as_one_frame_of_bytes() -> None:
 
 @pytest.mark.parametrize(
     ("shape", "kept"),
-    [((14, 15), (1, 14, 15)), ((14, 15, 4), (1, 14, 15)), ((6, 14, 15), (3, 14, 15))],
+    [((36, 37), (1, 36, 37)), ((36, 37, 4), (1, 36, 37)), ((6, 36, 37), (3, 36, 37))],
 )
 def test_images_of_every_layout(shape: tuple[int, ...], kept: tuple[int, ...]) -> None:
     rng = np.random.default_rng(0)
@@ -351,9 +351,9 @@ def test_images_of_every_layout(shape: tuple[int, ...], kept: tuple[int, ...]) -
     for _ in range(2):
         ex2.learn(data)
     assert ex2.pool.rows.shape == (60, *kept)
-    if shape == (14, 15):
+    if shape == (36, 37):
         expected = obs[:, None]
-    elif shape == (14, 15, 4):
+    elif shape == (36, 37, 4):
         expected = obs[..., 3][:, None]
     else:
         expected = obs[:, 3:]

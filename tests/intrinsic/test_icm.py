@@ -17,7 +17,7 @@ from emi.intrinsic.gradients.elu_convolutions import Workspace
 from emi.intrinsic.icm import ICM, ICMConfig, Losses, forward_error, squared_error, surprisal
 
 VECTOR = Box(-np.inf, np.inf, (4,))
-IMAGE = Box(0, 255, (4, 9, 10), np.uint8)
+IMAGE = Box(0, 255, (4, 36, 37), np.uint8)
 SCALAR = Box(-1, 1, (1,))
 CONTINUOUS = Box(-1, 1, (3,))
 DISCRETE = Discrete(5, start=2)
@@ -71,7 +71,7 @@ def convolved(net: Any, frame: np.ndarray) -> np.ndarray:
             windows = np.lib.stride_tricks.sliding_window_view(border, (3, 3), (2, 3))
             x = np.einsum("nchwij,fcij->nfhw", windows[:, :, ::2, ::2], w)
             x = np.where(x > 0, x, np.expm1(np.minimum(x, 0)))
-    return x.reshape(len(x), -1)
+    return x.transpose(0, 2, 3, 1).reshape(len(x), -1)
 
 
 def vectors(action: Any, space: Space) -> np.ndarray:

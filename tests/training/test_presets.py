@@ -161,7 +161,7 @@ def test_every_method_has_a_preset_for_any_environment(method: str) -> None:
 
 
 class Camera(gymnasium.Env[np.ndarray, int]):
-    observation_space = gymnasium.spaces.Box(0, 255, (24, 24, 3), np.uint8)
+    observation_space = gymnasium.spaces.Box(0, 255, (36, 36, 3), np.uint8)
     action_space = gymnasium.spaces.Discrete(2)
 
 

@@ -203,9 +203,9 @@ def _own_arguments(
 ) -> dict[str, Any]:
     """The arguments for one of our own environments; UserError if it does not take them."""
     if wrappers:
-        raise UserError(
-            f"wrappers need a gym: environment: use {GYM_PREFIX}emi/{entry_id(name)}-v0"
-        )
+        listed = name in ENVIRONMENTS
+        same = f"{name}-v0" if listed else f"Atari-v0 --env-arg game={entry.arguments['game']}"
+        raise UserError(f"wrappers need a gym: environment: use {GYM_PREFIX}emi/{same}")
     given = dict(env_args or {})
     fixed = ("num_envs", "threads", *entry.arguments)
     known = [key for key in inspect.signature(kind).parameters if key not in fixed]
@@ -215,11 +215,6 @@ def _own_arguments(
             raise UserError(f"{name} takes no argument {key!r}{hint}")
     _check_time_limit(given)
     return given
-
-
-def entry_id(name: str) -> str:
-    """The part of the Gymnasium id `emi/<…>-v0` of one of our own environments."""
-    return name if name in ENVIRONMENTS else "Atari"
 
 
 def _check_time_limit(env_args: Mapping[str, Any]) -> None:
@@ -307,7 +302,7 @@ def _wrappers(
 
     def readable(env: gym.Env) -> gym.Env:
         try:
-            return as_vector_or_image(env, observation)
+            return as_vector_or_image(env, observation, repr(name))
         except UserError as error:
             raise UserError(f"cannot use {name!r}: {error}") from None
 

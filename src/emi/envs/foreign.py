@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import inspect
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -19,8 +20,9 @@ import gymnasium
 
 from emi.errors import ForeignError, UserError, did_you_mean
 
-_EMI = str(Path(__file__).parents[1])
-_GYMNASIUM = str(Path(gymnasium.__file__).parent)
+_EMI = f"{Path(__file__).parents[1]}{os.sep}"
+_GYMNASIUM = f"{Path(gymnasium.__file__).parent}{os.sep}"
+_IMPORTS = (f"{Path(importlib.__file__).parent}{os.sep}", "<frozen importlib")
 _UNKNOWN_ARGUMENT = re.compile(r"unexpected keyword argument '(\w+)'")
 
 
@@ -58,8 +60,16 @@ def outside_emi(error: BaseException) -> TracebackType | None:
     return found
 
 
-def _is_in(trace: TracebackType, folder: str) -> bool:
-    return trace.tb_frame.f_code.co_filename.startswith(folder)
+def own_frames(error: BaseException) -> TracebackType | None:
+    """The part of a traceback to show: after the calls in emi, Gymnasium and the import system."""
+    start = trace = outside_emi(error)
+    while trace is not None and _is_in(trace, _GYMNASIUM, *_IMPORTS):
+        trace = trace.tb_next
+    return trace or start
+
+
+def _is_in(trace: TracebackType, *places: str) -> bool:
+    return trace.tb_frame.f_code.co_filename.startswith(places)
 
 
 def import_named(module: str, purpose: str) -> ModuleType:

@@ -14,21 +14,29 @@ from emi.errors import FAILED, UserError
 from emi.spaces import choose_entry, readable
 
 
-def as_vector_or_image(env: gymnasium.Env, observation: str | None = None) -> gymnasium.Env:
+def as_vector_or_image(
+    env: gymnasium.Env, observation: str | None = None, name: str = "the environment"
+) -> gymnasium.Env:
     """Wrap `env` so that its observations are an image or one vector: see `emi.spaces.readable`.
 
     `observation` is the key of the entry that is read. Vectors of floats and images are left as
-    they are.
+    they are. `name` is what errors call the environment.
     """
-    wrapped = ReadObservation(env, observation)
+    wrapped = ReadObservation(env, observation, name)
     return env if wrapped.observation_space is env.observation_space else wrapped
 
 
 class ReadObservation(gymnasium.ObservationWrapper[Any, Any, Any]):
     """Observations as `emi.spaces.readable` reads them, of all entries or of one."""
 
-    def __init__(self, env: gymnasium.Env, observation: str | None = None) -> None:
+    def __init__(
+        self,
+        env: gymnasium.Env,
+        observation: str | None = None,
+        name: str = "the environment",
+    ) -> None:
         super().__init__(env)
+        self._name = name
         self._space = _space_of(env)
         self._pick = None
         if observation is not None:
@@ -43,19 +51,17 @@ class ReadObservation(gymnasium.ObservationWrapper[Any, Any, Any]):
         try:
             own = observation if self._pick is None else self._pick(observation)
             read = self._read(own)
+        except UserError as error:
+            raise self._wrong(str(error)) from None
         except (ValueError, TypeError, KeyError, IndexError) as error:
-            raise UserError(
-                f"the environment returned an observation that is not in its space "
-                f"{self._space}: {error}",
-                FAILED,
-            ) from error
+            raise self._wrong(f"{type(error).__name__}: {error}") from error
         if read.shape != self.observation_space.shape:
-            raise UserError(
-                f"the environment returned an observation of the shape {np.shape(own)}, but its "
-                f"space is {self._space}",
-                FAILED,
-            )
+            raise self._wrong(f"it has {read.size} entries, not {self.observation_space.shape}")
         return read
+
+    def _wrong(self, reason: str) -> UserError:
+        sentence = f"{self._name} returned an observation that is not in its space {self._space}"
+        return UserError(f"{sentence}: {reason}", FAILED)
 
 
 def _space_of(env: gymnasium.Env) -> gymnasium.Space:

@@ -48,9 +48,13 @@ class RunDirectory:
         self.embedding = path / "embedding.safetensors"
 
     @property
+    def trust(self) -> list[str]:
+        """The option that a command needs to import the user's modules."""
+        return ["--trust", ",".join(self.trusted)] if self.trusted else []
+
+    @property
     def resume_command(self) -> str:
-        trust = ["--trust", ",".join(self.trusted)] if self.trusted else []
-        return program.command("resume", str(self.path), *trust)
+        return program.command("resume", str(self.path), *self.trust)
 
 
 def default_path(config: TrainConfig) -> Path:
