@@ -426,14 +426,15 @@ def _add_environment(parser: _Parser) -> None:
         "env_args",
         "KEY=VALUE",
         "argument of the environment's constructor, or max_episode_steps, in JSON or as text; more "
-        "KEY=VALUE may follow, and --env-arg may be repeated",
+        "KEY=VALUE may follow, and --env-arg may be repeated (default: none)",
     )
     repeated(
         "--wrapper",
         "wrappers",
         "A:CLASS",
         "wrapper of a gym: environment, as package.module:Class or "
-        "'package.module:Class{\"key\": 1}'; may be repeated, the first is the innermost",
+        "'package.module:Class{\"key\": 1}'; may be repeated, the first is the innermost "
+        "(default: none)",
     )
     text = "entry of Dict observations to read (default: all, flattened to one vector)"
     parser.value("--observation", "KEY", text)

@@ -23,6 +23,7 @@ from emi.program import install
 from emi.training.presets import preset, resolve
 from emi.training.trainer import Trainer, train
 
+
 class Toy(gymnasium.Env):
     """Ends after two steps; its spaces are whatever a test needs."""
 

@@ -74,7 +74,7 @@ class Package:
 _ENDS_AT_GOAL = {"continuing_task": False}
 PACKAGES: tuple[Package, ...] = (
     Package(
-        "MiniGrid and BabyAI: small grids with keys, doors and boxes",
+        "MiniGrid and BabyAI",
         "minigrid",
         "minigrid",
         ("MiniGrid-", "BabyAI-"),
@@ -82,7 +82,7 @@ PACKAGES: tuple[Package, ...] = (
         time_limit="max_steps",
     ),
     Package(
-        "Gymnasium-Robotics: PointMaze and AntMaze, episodes end at the goal; Adroit hands",
+        "PointMaze and AntMaze of Gymnasium-Robotics",
         "gymnasium_robotics",
         "robotics",
         ("PointMaze_", "AntMaze_", "AdroitHand", "Fetch", "Hand", "FrankaKitchen-"),
@@ -94,9 +94,11 @@ PACKAGES: tuple[Package, ...] = (
 FAMILIES: dict[str, str] = {
     f"{ATARI_PREFIX}<Game>": "any other game of ale-py, as in atari:Pong",
     f"{GYM_PREFIX}<id>": "any Gymnasium environment, as in gym:CartPole-v1",
-    f"{GYM_PREFIX}<module>:<id>": "your own, as in gym:my_env:MyEnv-v0 for my_env.py, which "
-    "registers MyEnv-v0",
-    **{f"{GYM_PREFIX}{each.example}": each.about for each in PACKAGES},
+    f"{GYM_PREFIX}<module>:<id>": "your own, as in gym:my_env:MyEnv-v0, registered by my_env.py",
+    **{
+        f"{GYM_PREFIX}{each.prefixes[0]}…": f"{each.about}, as in {GYM_PREFIX}{each.example}"
+        for each in PACKAGES
+    },
 }
 
 

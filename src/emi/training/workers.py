@@ -20,7 +20,7 @@ import struct
 import subprocess
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import IO, Any, NamedTuple
 
@@ -47,10 +47,10 @@ class Share(NamedTuple):
     """What one worker steps: environments `first` to `last` − 1 of `num_envs`."""
 
     env: str
-    env_args: dict[str, Any]
     num_envs: int
     first: int
     last: int
+    env_args: Mapping[str, Any]
 
 
 class Played(NamedTuple):
@@ -67,9 +67,11 @@ class Workers:
     vectors as observations.
     """
 
-    def __init__(self, env: str, env_args: dict[str, Any], num_envs: int, count: int) -> None:
+    def __init__(
+        self, env: str, num_envs: int, count: int, env_args: Mapping[str, Any] | None = None
+    ) -> None:
         bounds = [num_envs * i // count for i in range(count + 1)]
-        self._shares = [Share(env, env_args, num_envs, *pair) for pair in pairwise(bounds)]
+        self._shares = [Share(env, num_envs, *pair, env_args or {}) for pair in pairwise(bounds)]
         self._processes = [_launch(share) for share in self._shares]
 
     def start(self, network: ActingNetwork, noise: Array, seed: int) -> None:
