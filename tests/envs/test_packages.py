@@ -134,3 +134,10 @@ def test_a_name_belongs_to_its_package_and_not_to_a_users_module() -> None:
 def test_a_misspelt_id_is_corrected() -> None:
     with pytest.raises(UserError, match=r"doesn't exist. Did you mean: `MiniGrid-DoorKey-6x6`"):
         make_vec("gym:Minigrid-DorKey-6x6-v0")
+
+
+@pytest.mark.parametrize("env_id", ["GymV21Environment-v0", "GymV26Environment-v0"])
+def test_the_old_gym_is_refused(env_id: str) -> None:
+    """Its argument would name a module to import, also in a stored config."""
+    with pytest.raises(UserError, match=r"environments of the old gym are not supported$"):
+        make_vec(f"gym:{env_id}", env_args={"env_id": "stranger:Env-v0"})

@@ -52,6 +52,8 @@ for _name, _entry in (ENVIRONMENTS | {"Atari": ANY_ATARI_GAME}).items():
     )
 
 _MUJOCO = ("gymnasium.envs.mujoco.", "gymnasium_robotics.")  # entry points that use MuJoCo
+# They import a module that an argument names, and environments of the old gym are a non-goal.
+_OLD_GYM = ("GymV21Environment-v0", "GymV26Environment-v0")
 _NOT_THERE = (gym.error.Error, ImportError, SyntaxError)  # what making a `gym:` name can raise
 # Arguments of `gym.make` and `gym.make_vec` that are not for the environment.
 _NOT_ARGUMENTS = (
@@ -252,6 +254,8 @@ def _registered(
     name: str, make: Callable[..., Any], env_args: Mapping[str, Any] | None, **options: Any
 ) -> Any:
     """What `gym.make` or `gym.make_vec` makes of a `gym:` name; UserError if it cannot."""
+    if split_gym_name(name)[1] in _OLD_GYM:
+        raise UserError(f"cannot make {name!r}: environments of the old gym are not supported")
     arguments = default_arguments(name) | dict(env_args or {})
     for key in arguments:
         if key in _NOT_ARGUMENTS:
