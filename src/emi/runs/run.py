@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from emi.envs import left_out, time_limit
+from emi.envs import time_limit
 from emi.errors import FAILED, UserError
 from emi.program import install
 from emi.runs import checkpoint, run_directory, tensorboard_events
@@ -221,9 +221,8 @@ def _note_cut_episodes(config: TrainConfig, progress: Progress) -> None:
 
 def _note_left_out(trainer: Trainer, progress: Progress) -> None:
     """Note the entries of the observations that no network reads."""
-    names = left_out(trainer.envs)
-    if names:
-        listed = ", ".join(names)
+    if trainer.left_out:
+        listed = ", ".join(trainer.left_out)
         progress.note(f"left out of the observations, because networks read no text: {listed}")
 
 

@@ -25,7 +25,7 @@ from emi.agent.streams import Stream, continued
 from emi.agent.trpo import trpo_step
 from emi.agent.value import AnyValue, explained_variance, make_value
 from emi.batch import Array
-from emi.envs import make_vec
+from emi.envs import left_out, make_vec
 from emi.envs.foreign import environment_errors
 from emi.errors import NotFiniteError, UserError, check_finite
 from emi.intrinsic.contract import Factory, Finish, find_method, method_of
@@ -93,6 +93,7 @@ class Trainer:
         self.envs = make_vec(
             config.env, config.num_envs, threads=config.threads, **config.env_options
         )
+        self.left_out = left_out(self.envs)  # entries of the observations that are not read
         obs_space = self.envs.single_observation_space
         action_space = self.envs.single_action_space
         require_memory(config, obs_space, action_space)
