@@ -21,7 +21,7 @@ import torch
 
 import emi
 from emi.cli import _one_setting_each, _parsers, main
-from emi.envs.table import ENVIRONMENTS
+from emi.envs.table import ENVIRONMENTS, FAMILIES
 from emi.errors import NotFiniteError
 from emi.intrinsic.table import METHODS as intrinsic_methods
 from emi.runs import run as run_module
@@ -104,7 +104,10 @@ class TestBadInput:
             (["train", "SparseHalfCheetah", "--set", "BoxImage"], "--set takes KEY=VALUE, got 'B"),
             (["train", "SparseHalfCheetah", "--out", "x" * 300], "file name too long"),
             (["train", "x" * 300], "unknown environment 'xxx"),
-            (["train", "gym:" + "x" * 300], "cannot make 'gym:xxx"),
+            (
+                ["train", "gym:" + "x" * 300],
+                "env must be a name of at most 200 letters, got 'gym:xxx",
+            ),
             (["train", "SparseHalfCheetah", "--method", "x" * 300], "unknown method 'xxx"),
             (["train", "SparseHalfCheetah", "--method", "x" * 300 + ":X"], "cannot import xxx"),
             (["resume", "x" * 300], "File name too long"),
@@ -157,7 +160,7 @@ class TestBadInput:
 
         monkeypatch.setattr(run_module, "run", broken)
         assert complaint(["train", "SparseHalfCheetah"], capsys, code=1) == (
-            "this is a bug in emi, or in your own method or environment:"
+            "this is a bug in emi, or in your own method:"
             " ZeroDivisionError: division by zero (set EMI_TRACEBACK=1 to see where)"
         )
         monkeypatch.setenv("EMI_TRACEBACK", "1")
@@ -185,7 +188,7 @@ class TestBadInput:
             (
                 FileNotFoundError(2, "No such file or directory", "x"),
                 1,
-                "this is a bug in emi, or in your own method or environment: FileNotFoundError:"
+                "this is a bug in emi, or in your own method: FileNotFoundError:"
                 " [Errno 2] No such file or directory: 'x' (set EMI_TRACEBACK=1 to see where)",
             ),
         ],
@@ -712,7 +715,7 @@ class TestHelp:
     ) -> None:
         assert main(["envs"]) == 0
         lines = capsys.readouterr().out.splitlines()
-        assert [line.split()[0] for line in lines] == [*ENVIRONMENTS, "atari:<Game>", "gym:<id>"]
+        assert [line.split()[0] for line in lines] == [*ENVIRONMENTS, *FAMILIES]
         assert lines[0].split("  ", 1)[1].strip() == ENVIRONMENTS["SparseHalfCheetah"].about
         assert main(["methods"]) == 0
         lines = capsys.readouterr().out.splitlines()

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
+import shlex
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
@@ -15,6 +19,7 @@ from gymnasium.spaces import Box
 
 import emi
 from emi.batch import Transitions
+from emi.cli import main
 from emi.intrinsic.contract import find_method
 from emi.intrinsic.table import METHODS
 
@@ -109,3 +114,25 @@ def test_links_between_pages_resolve() -> None:
 def github_anchor(heading: str) -> str:
     """The address that GitHub gives a heading."""
     return re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
+
+
+def test_the_commands_of_the_environments_page_make_configs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (DOCS / "environments.md").read_text(encoding="utf-8")
+    (source,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    wrapper = "\n\nclass Penalty(gymnasium.Wrapper):\n    pass\n"
+    (tmp_path / "my_env.py").write_text(source + wrapper)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path, ""])
+    lines = [line.partition("  #")[0] for line in re.findall(r"^\./emi (train .*)$", page, re.M)]
+    assert len(lines) == 12
+    try:
+        for line in lines:
+            assert main([*shlex.split(line), "--print-config"]) == 0
+            assert json.loads(capsys.readouterr().out)["env"] == shlex.split(line)[1]
+        small = ["--steps", "100", "--set", "steps_per_iteration=100", "num_envs=2"]
+        assert main(["train", "gym:my_env:Corridor-v0", "--method", "simhash", *small]) == 0
+    finally:
+        sys.modules.pop("my_env", None)
+        gymnasium.registry.pop("Corridor-v0", None)

@@ -12,12 +12,13 @@ import io
 import os
 import shlex
 import sys
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from emi import __version__
-from emi.errors import BAD_INPUT, FAILED, UserError, did_you_mean
+from emi.errors import BAD_INPUT, FAILED, ForeignError, UserError, did_you_mean
 from emi.program import command, install
 from emi.settings import whole_number
 from emi.start import interruptible
@@ -110,6 +111,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             sys.stdout.flush()
         except OSError:
             _discard_output()
+        if isinstance(error, ForeignError):
+            _show_traceback(error)
         return _complain(*_explain(error))
 
 
@@ -138,9 +141,19 @@ def _explain(error: Exception) -> tuple[str, int]:
         case OSError(errno=code) if code in _DISK_ERRORS:
             return f"cannot write: {os.strerror(code).lower()}: fix that and run this again", FAILED
     return (
-        f"this is a bug in emi, or in your own method or environment: {type(error).__name__}: "
+        f"this is a bug in emi, or in your own method: {type(error).__name__}: "
         f"{error} (set EMI_TRACEBACK=1 to see where)"
     ), FAILED
+
+
+def _show_traceback(error: ForeignError) -> None:
+    """Show where an environment or a wrapper raised its exception, without the frames above."""
+    from emi.envs.foreign import own_frames
+
+    cause = error.__cause__
+    if cause is not None:
+        with contextlib.suppress(OSError):
+            traceback.print_exception(type(cause), cause, own_frames(cause))
 
 
 def _complain(sentence: str, code: int) -> int:
@@ -181,13 +194,14 @@ def _run(words: list[str]) -> int:
 def _one_setting_each(words: Sequence[str]) -> list[str]:
     """Change `--set a=1 b=2 ENV` to `--set a=1 --set b=2 ENV`: a further setting has a `=`."""
     split: list[str] = []
-    settings = False
+    option = ""  # that the next word may belong to
     for word in words:
-        further = settings and "=" in word and not word.startswith("-")
-        if further and split[-1] != "--set":
-            split.append("--set")
+        further = option and "=" in word and not word.startswith("-")
+        if further and split[-1] != option:
+            split.append(option)
         split.append(word)
-        settings = word == "--set" or further
+        if not further:
+            option = word if word in ("--set", "--env-arg") else ""
     return split
 
 
@@ -241,6 +255,7 @@ def _parsers() -> tuple[_Parser, Mapping[str, _Parser]]:
     train.value("--out", "DIR", "directory of the run (default: runs/ENV-METHOD-seedN)")
     train.value("--threads", "N", "CPU threads (default: all usable cores)")
     train.value("--device", "DEVICE", "where the networks are, cpu or cuda (default: cpu)")
+    _add_environment(train)
     _add_settings(train)
     _add_trust(train)
     train.flag("--resume", "resume the run if it has begun (default: do not write into a run)")
@@ -250,6 +265,7 @@ def _parsers() -> tuple[_Parser, Mapping[str, _Parser]]:
         "train SparseHalfCheetah --method rnd --seed 3 --steps 500k",
         "train SparseHalfCheetah --preset robust",
         "train gym:CartPole-v1 --set eta=0.01 num_envs=5 --out runs/first",
+        "train gym:my_env:MyEnv-v0 --env-arg size=8",
     )
 
     resume = add(
@@ -296,6 +312,7 @@ def _parsers() -> tuple[_Parser, Mapping[str, _Parser]]:
     sweep.value("--out", "DIR", out, Path("runs/sweep"))
     sweep.flag("--dry-run", "print the command of every run and exit")
     sweep.value("--slurm", "FILE", "write a Slurm job-array script and exit (default: train here)")
+    _add_environment(sweep)
     _add_settings(sweep)
     sweep.examples(
         "sweep SparseHalfCheetah --methods emi,rnd,trpo --seeds 0-4",
@@ -396,6 +413,47 @@ def _add_preset(parser: _Parser) -> None:
     parser.value("--preset", "NAME", text)
 
 
+def _add_environment(parser: _Parser) -> None:
+    """Options that belong to the environment."""
+
+    def repeated(name: str, dest: str, metavar: str, help: str) -> None:
+        parser.add_argument(
+            name, dest=dest, action="append", default=[], metavar=metavar, help=help
+        )
+
+    repeated(
+        "--env-arg",
+        "env_args",
+        "KEY=VALUE",
+        "argument of the environment's constructor, or max_episode_steps, in JSON or as text; more "
+        "KEY=VALUE may follow, and --env-arg may be repeated (default: none)",
+    )
+    repeated(
+        "--wrapper",
+        "wrappers",
+        "A:CLASS",
+        "wrapper of a gym: environment, as package.module:Class or "
+        "'package.module:Class{\"key\": 1}'; may be repeated, the first is the innermost "
+        "(default: none)",
+    )
+    text = "entry of Dict observations to read (default: all, flattened to one vector)"
+    parser.value("--observation", "KEY", text)
+
+
+def _environment_settings(args: argparse.Namespace) -> dict[str, Any]:
+    """Those settings of the environment that were given as options."""
+    from emi.training.config import parse_argument
+
+    settings: dict[str, Any] = {}
+    if args.env_args:
+        settings["env_args"] = dict(map(parse_argument, args.env_args))
+    if args.wrappers:
+        settings["wrappers"] = args.wrappers
+    if args.observation is not None:
+        settings["observation"] = args.observation
+    return settings
+
+
 def _add_settings(parser: _Parser) -> None:
     steps = "total environment steps, as in 5000000, 5e6, 500k, 2.5M"
     parser.value("--steps", "N", f"{steps} (default: the paper's number for ENV, else 1M)")
@@ -412,7 +470,7 @@ def _add_settings(parser: _Parser) -> None:
 
 def _add_trust(parser: _Parser) -> None:
     text = (
-        "modules that a stored config may import: those of its gym:A:Env-v0 and B:Class "
+        "modules that a stored config may import: those of its gym:A:Env-v0, methods and wrappers "
         "(default: none)"
     )
     parser.value("--trust", "A,B", text, "")
@@ -429,11 +487,18 @@ def _train(args: argparse.Namespace) -> int:
     if env is None:
         raise UserError(f"name an environment: see '{command('envs')}'")
     if args.config is not None:
-        typed = modules_of(args.env or "", args.method or "emi")
-        require_trusted(env, method, (*typed, *args.trust.split(",")), str(args.config))
+        typed = modules_of(args.env or "", args.method or "emi", args.wrappers)
+        wrappers = args.wrappers or settings.get("wrappers", ())
+        trusted = (*typed, *args.trust.split(","))
+        require_trusted(env, method, wrappers, trusted, str(args.config))
     for key in ("steps", "seed", "threads", "device"):
         if getattr(args, key) is not None:
             settings[key] = getattr(args, key)
+    given = _environment_settings(args)
+    stored = settings.get("env_args")
+    if "env_args" in given and isinstance(stored, Mapping):  # else the config says what is wrong
+        given["env_args"] = {**stored, **given["env_args"]}
+    settings |= given
     config = resolve(env, method, settings, args.settings, args.preset)
     if args.print_config:
         print(config_bytes(config).decode(), end="")
@@ -489,7 +554,9 @@ def _sweep(args: argparse.Namespace) -> int:
         args.envs,
         [name for name in args.methods.split(",") if name],
         parse_seeds(args.seeds),
-        {"threads": args.threads} | ({} if args.steps is None else {"steps": args.steps}),
+        {"threads": args.threads}
+        | ({} if args.steps is None else {"steps": args.steps})
+        | _environment_settings(args),
         args.settings,
         args.preset,
     )

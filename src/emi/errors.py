@@ -25,6 +25,16 @@ class UserError(ValueError):
         self.exit_code = exit_code
 
 
+class ForeignError(UserError):
+    """An environment, a wrapper or a module of others raised `__cause__`.
+
+    The command line shows its traceback as well, after the last frame of emi.
+    """
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__(sentence, FAILED)
+
+
 class NotFiniteError(UserError):
     """A value became NaN or infinite; the message names it."""
 

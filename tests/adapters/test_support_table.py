@@ -157,9 +157,15 @@ def in_skrl(method: Any, spaces: tuple[Box, gymnasium.Space]) -> float:
     )
     env = wrap_env(envs, wrapper="gymnasium", verbose=False)
     both = {"observation_space": spaces[0], "action_space": spaces[1], "device": "cpu"}
-    kinds = {Discrete: categorical_model, MultiDiscrete: multicategorical_model, Box: gaussian_model}
+    kinds = {
+        Discrete: categorical_model,
+        MultiDiscrete: multicategorical_model,
+        Box: gaussian_model,
+    }
     policy = kinds[type(spaces[1])]
-    net = [{"name": "net", "input": "OBSERVATIONS", "layers": ["flatten", 8], "activations": "tanh"}]
+    net = [
+        {"name": "net", "input": "OBSERVATIONS", "layers": ["flatten", 8], "activations": "tanh"}
+    ]
     models = {
         "policy": policy(**both, network=net, output="ACTIONS"),
         "value": deterministic_model(**both, network=net, output="ONE"),

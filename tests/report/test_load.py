@@ -192,3 +192,24 @@ def test_the_report_needs_no_training_code() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("[]\nFalse\n", "")
+
+
+def test_settings_of_the_environment_separate_runs(tmp_path: Path) -> None:
+    """Empty ones are those of older runs, which do not have them."""
+    settings = []
+    for number, more in enumerate(
+        (
+            {},
+            {"env_args": {}, "wrappers": [], "observation": None},
+            {"env_args": {"size": 7}},
+            {"env_args": {"size": 8}},
+            {"wrappers": ["a:B"]},
+            {"observation": "x"},
+        )
+    ):
+        path = write_run(tmp_path / str(number), [1.0])
+        config = json.loads((path / "config.json").read_text())
+        (path / "config.json").write_text(json.dumps(config | more))
+        settings.append(json.dumps(load_run(path).settings, sort_keys=True))
+    assert settings[0] == settings[1]
+    assert len(set(settings)) == 5

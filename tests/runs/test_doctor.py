@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from emi import envs
-from emi.envs.table import ENVIRONMENTS, Environment
+from emi.envs.table import ENVIRONMENTS, PACKAGES, Environment
 from emi.program import install
 from emi.runs.doctor import Finding, examine, report
 
@@ -25,7 +25,7 @@ def test_this_machine_can_train(
     findings = examine()
     assert report(findings) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == len(findings) == 10
+    assert len(lines) == len(findings) == 12
     assert lines[0].startswith("✓ Python       3.")
     assert all(line[0] in "✓–" for line in lines)
     assert not any(tmp_path.iterdir())
@@ -36,6 +36,8 @@ def test_this_machine_can_train(
     [
         ("mujoco", "mujoco", install("mujoco")),
         ("ale_py", "atari", install("atari")),
+        ("minigrid", "minigrid", install("minigrid")),
+        ("gymnasium_robotics", "robotics", install("robotics")),
         ("rich", "display", install("train")),
         ("imageio", "video", install("train")),
         ("tensorboard", "TensorBoard", install("train")),
@@ -65,7 +67,8 @@ def test_the_simulators_are_those_of_the_table(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setitem(ENVIRONMENTS, "Blocks", new)
     names = [found.name for found in examine()]
     assert names[3:6] == ["mujoco", "atari", "toys"]
-    assert made == ["SparseHalfCheetah", "SwimmerGather", "Freeway"]
+    packages = [f"gym:{package.example}" for package in PACKAGES]
+    assert made == ["SparseHalfCheetah", "SwimmerGather", "Freeway", *packages]
     assert finding("toys") == Finding(
         "toys", "absent", f"no no_such_simulator, for Marbles, Blocks: {install('toys')}"
     )

@@ -53,6 +53,8 @@ class FakeTrainer:
 
     at: Callable[[int], None] = staticmethod(lambda iteration: None)  # type: ignore[assignment]
 
+    left_out = ()
+
     def __init__(self, config: TrainConfig) -> None:
         self.total_iterations = config.iterations
         self.iteration = 0

@@ -24,9 +24,10 @@ import gymnasium
 from gymnasium.envs.classic_control import CartPoleEnv
 gymnasium.register("Trap-v0", CartPoleEnv, max_episode_steps=50)
 """
-STORED = {
+STORED: dict[str, dict[str, Any]] = {
     "an environment": {"env": "gym:trap_of_a_stranger:Trap-v0"},
     "a method": {"method": "trap_of_a_stranger:Trap"},
+    "a wrapper": {"wrappers": ["gymnasium:Wrapper", "trap_of_a_stranger:Trap{}"]},
 }
 
 
@@ -39,7 +40,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def stored(names: dict[str, str]) -> None:
+def stored(names: dict[str, Any]) -> None:
     values: dict[str, Any] = to_dict(CONFIG) | names
     Path("run").mkdir()
     Path("run/config.json").write_text(json.dumps(values))
@@ -53,7 +54,7 @@ def stored(names: dict[str, str]) -> None:
         ["watch", "run"],
         ["doctor", "--bonus", "run"],
         ["train", "--config", "run/config.json", "--out", "out"],
-        ["resume", "run", "--trust", "another,trap_of"],
+        ["resume", "run", "--trust", "another,trap_of,gymnasium"],
     ],
     ids=" ".join,
 )
@@ -61,7 +62,8 @@ def test_it_is_refused_and_not_imported(
     here: Path, capsys: pytest.CaptureFixture[str], words: list[str], kind: str
 ) -> None:
     stored(STORED[kind])
-    assert main(words) == 2
+    trusted = [] if "--trust" in words else ["--trust", "gymnasium"]
+    assert main([*words, *trusted]) == 2
     error = capsys.readouterr().err
     assert "run/config.json" in error
     assert error.endswith(
@@ -92,8 +94,8 @@ def test_a_module_that_the_user_names_is_imported(here: Path, words: list[str]) 
 
 
 def test_the_command_to_resume_has_the_option() -> None:
-    own = RunDirectory(Path("my run"), modules_of("gym:a.b:Env-v0", "c:Class"))
-    assert own.resume_command == "emi resume 'my run' --trust a.b,c"
+    own = RunDirectory(Path("my run"), modules_of("gym:a.b:Env-v0", "c:Class", ['d:W{"k": 1}']))
+    assert own.resume_command == "emi resume 'my run' --trust a.b,c,d"
     assert RunDirectory(Path("run")).resume_command == "emi resume run"
 
 

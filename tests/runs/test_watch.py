@@ -4,6 +4,7 @@ import contextlib
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 import gymnasium
 import mujoco
@@ -84,8 +85,8 @@ def _actions(
     """Return the actions of an episode; nothing is rendered."""
     taken: list[np.ndarray] = []
 
-    def recording(name: str, render_mode: str) -> gymnasium.Env:
-        env = make_single(name)
+    def recording(name: str, render_mode: str, **options: Any) -> gymnasium.Env:
+        env = make_single(name, **options)
         step = env.step
 
         def record(action: np.ndarray) -> object:

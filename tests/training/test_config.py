@@ -182,11 +182,11 @@ def test_texts_become_values(word: str, key: str, value: object) -> None:
         ("no.such.key=1", "unknown setting 'no.such.key': see the keys with --print-config"),
         (
             "method=trpo",
-            "method cannot be changed with --set: use the argument ENV, --method or --preset",
+            "method cannot be changed with --set: use --method",
         ),
         (
             "env=BoxImage",
-            "env cannot be changed with --set: use the argument ENV, --method or --preset",
+            "env cannot be changed with --set: use the argument ENV",
         ),
     ],
 )

@@ -188,7 +188,7 @@ def test_errors_reach_the_trainer(
     )
     module._send(request, [0, network.layers], [np.zeros((3, 1, 6)), *network.weights])
     request.seek(0)
-    module._work(Share("SparseHalfCheetah", 1, 0, 1), request, answer)
+    module._work(Share("SparseHalfCheetah", 1, 0, 1, {}), request, answer)
     answer.seek(0)
 
     workers = Workers.__new__(Workers)

@@ -8,27 +8,40 @@ imported when the environment is first made.
 
 import contextlib
 import importlib
+import inspect
+import io
 import os
-from collections.abc import Callable
-from typing import Any, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import gymnasium as gym
-import numpy as np
-from gymnasium import spaces
+from gymnasium.envs.registration import load_env_creator
 from gymnasium.vector import AutoresetMode, VectorEnv
 
+from emi.envs.foreign import (
+    environment_errors,
+    import_named,
+    require_arguments,
+    unknown_argument,
+    unknown_argument_of,
+)
+from emi.envs.reading import ReadObservation, as_vector_or_image
 from emi.envs.table import (
     ANY_ATARI_GAME,
     ENVIRONMENTS,
     FAMILIES,
     GYM_PREFIX,
     Environment,
+    default_arguments,
     find_environment,
+    package_of,
+    split_gym_name,
 )
+from emi.envs.wrapping import load_wrapper
 from emi.errors import UserError, did_you_mean
 from emi.images import is_image
 from emi.program import install
-from emi.spaces import ActionSpace
+from emi.spaces import choose_entry, require_actions
 
 for _name, _entry in (ENVIRONMENTS | {"Atari": ANY_ATARI_GAME}).items():
     gym.register(
@@ -39,12 +52,26 @@ for _name, _entry in (ENVIRONMENTS | {"Atari": ANY_ATARI_GAME}).items():
         max_episode_steps=_entry.max_episode_steps,
     )
 
-_GYMNASIUM_MUJOCO = "gymnasium.envs.mujoco."
+_MUJOCO = ("gymnasium.envs.mujoco.", "gymnasium_robotics.")  # entry points that use MuJoCo
+# They import a module that an argument names, and environments of the old gym are a non-goal.
+_OLD_GYM = ("GymV21Environment-v0", "GymV26Environment-v0")
 _NOT_THERE = (gym.error.Error, ImportError, SyntaxError)  # what making a `gym:` name can raise
+# Arguments of `gym.make` and `gym.make_vec` that are not for the environment.
+_NOT_ARGUMENTS = (
+    *("id", "render_mode", "num_envs", "vectorization_mode", "vector_kwargs", "wrappers"),
+    *("disable_env_checker", "threads"),
+)
 
 
 def make_vec(
-    name: str, num_envs: int = 1, seed: int | None = None, threads: int | None = None
+    name: str,
+    num_envs: int = 1,
+    seed: int | None = None,
+    threads: int | None = None,
+    *,
+    env_args: Mapping[str, Any] | None = None,
+    wrappers: Sequence[str] = (),
+    observation: str | None = None,
 ) -> VectorEnv:
     """Make `num_envs` copies of the environment `name`, stepped together.
 
@@ -52,6 +79,10 @@ def make_vec(
     reproducible too. `threads` bounds the simulator's thread pool (default: the machine's cores);
     it changes the speed, never the result, and has no effect on `gym:` environments, which run in
     the calling thread.
+
+    `env_args` are arguments of the environment's constructor, or `max_episode_steps`. `wrappers`
+    (`"package.module:Class"`) are applied to each copy, in this order. `observation` is the key of
+    the entry that is read of `Dict` observations; by default all are flattened to one vector.
     """
     if num_envs < 1:
         raise UserError(f"num_envs must be at least 1, got {num_envs}")
@@ -59,23 +90,46 @@ def make_vec(
         raise UserError(f"threads must be at least 1, got {threads}")
     entry = known_environment(name)
     if entry is None:
-        envs = _make_gymnasium(name, num_envs)
+        envs = _make_gymnasium(name, num_envs, env_args, wrappers, observation)
     else:
         kind = load_class(name, entry, "VectorEnv")
-        envs = kind(num_envs=num_envs, threads=threads, **entry.arguments)
+        own = _own_arguments(name, entry, kind, env_args, wrappers)
+        envs = kind(num_envs=num_envs, threads=threads, **entry.arguments, **own)
+        _require_no_choice(envs.single_observation_space, observation)
     if seed is not None:
         envs.reset(seed=seed)
         envs.action_space.seed(seed)
     return envs
 
 
-def make_single(name: str, render_mode: str | None = None) -> gym.Env:
+def make_single(
+    name: str,
+    render_mode: str | None = None,
+    *,
+    env_args: Mapping[str, Any] | None = None,
+    wrappers: Sequence[str] = (),
+    observation: str | None = None,
+) -> gym.Env:
     """Make one copy of the environment `name`, as a `gymnasium.Env` that can be rendered."""
     entry = known_environment(name)
     if entry is None:
-        return as_vector_or_image(_registered(name, gym.make, render_mode=render_mode))
-    env: gym.Env = load_class(name, entry, "Env")(render_mode=render_mode, **entry.arguments)
-    return gym.wrappers.TimeLimit(env, entry.max_episode_steps)
+        env: gym.Env = _registered(name, gym.make, env_args, render_mode=render_mode)
+        with environment_errors(name):
+            for wrap in _wrappers(name, wrappers, observation):
+                env = wrap(env)
+        return env
+    kind = load_class(name, entry, "Env")
+    own = _own_arguments(name, entry, load_class(name, entry, "VectorEnv"), env_args, wrappers)
+    longest = own.pop("max_episode_steps", entry.max_episode_steps)
+    env = kind(render_mode=render_mode, **entry.arguments, **own)
+    _require_no_choice(env.observation_space, observation)
+    return gym.wrappers.TimeLimit(env, longest)
+
+
+def left_out(envs: VectorEnv) -> tuple[str, ...]:
+    """Entries of the observations that are not read because they hold text."""
+    first = next(iter(getattr(envs, "envs", ())), None)
+    return first.left_out if isinstance(first, ReadObservation) else ()
 
 
 def load_class(name: str, entry: Environment, ending: str) -> Any:
@@ -91,25 +145,37 @@ def load_class(name: str, entry: Environment, ending: str) -> Any:
         ) from None
 
 
-def time_limit(name: str) -> int | None:
+def time_limit(name: str, env_args: Mapping[str, Any] | None = None) -> int | None:
     """The longest episode of an environment in steps; None if there is no limit or no such name."""
+    given = (env_args or {}).get("max_episode_steps")
+    if given is not None:
+        return given if isinstance(given, int) else None
     entry = find_environment(name)
     if entry is not None:
         return entry.max_episode_steps
     if not name.startswith(GYM_PREFIX):
         return None
-    module, _, env_id = name.removeprefix(GYM_PREFIX).rpartition(":")
     try:
-        if module:  # as in gym:my_package.envs:MyEnv-v0; importing it registers the environment
-            importlib.import_module(module)
-        return gym.spec(env_id).max_episode_steps
-    except _NOT_THERE:
+        env_id = _register(name)
+        stated = gym.spec(env_id).max_episode_steps
+        package = package_of(name)
+        if stated is not None or package is None or package.time_limit is None:
+            return stated
+        with contextlib.closing(_registered(name, gym.make, env_args)) as env:
+            return int(getattr(env.unwrapped, package.time_limit))
+    except (*_NOT_THERE, UserError):
         return None
 
 
-def observes_images(name: str) -> bool:
+def observes_images(
+    name: str,
+    env_args: Mapping[str, Any] | None = None,
+    wrappers: Sequence[str] = (),
+    observation: str | None = None,
+) -> bool:
     """Whether the observations of an environment are images; creates it to find out."""
-    with contextlib.closing(make_vec(name)) as envs:
+    options: Any = {"env_args": env_args, "wrappers": wrappers, "observation": observation}
+    with contextlib.closing(make_vec(name, **options)) as envs:
         return is_image(envs.single_observation_space)
 
 
@@ -123,22 +189,107 @@ def known_environment(name: str) -> Environment | None:
             hint = f": did you mean '{GYM_PREFIX}{name}'?"
         raise UserError(f"unknown environment {name!r}{hint}")
     if entry is None:
-        module, colon, _ = name.removeprefix(GYM_PREFIX).rpartition(":")
-        if colon and not all(part.isidentifier() for part in module.split(".")):
+        module, _ = split_gym_name(name)
+        if ":" in name.removeprefix(GYM_PREFIX) and not all(
+            part.isidentifier() for part in module.split(".")
+        ):
             raise UserError(f"{name!r} must be gym:ID or gym:package.module:ID")
     return entry
 
 
-def _registered(name: str, make: Callable[..., Any], **arguments: Any) -> Any:
-    """What `gym.make` or `gym.make_vec` makes of a `gym:` name; UserError if it is unknown."""
-    env_id = name.removeprefix(GYM_PREFIX)
-    spec = gym.registry.get(env_id)
-    try:
-        if spec is not None and str(spec.entry_point).startswith(_GYMNASIUM_MUJOCO):
-            _prepare_mujoco(rendered=arguments.get("render_mode") is not None)
-        return make(env_id, **arguments)
-    except _NOT_THERE as error:
-        raise UserError(f"cannot make {name!r}: {error}") from error
+def _own_arguments(
+    name: str,
+    entry: Environment,
+    kind: Any,
+    env_args: Mapping[str, Any] | None,
+    wrappers: Sequence[str],
+) -> dict[str, Any]:
+    """The arguments for one of our own environments; UserError if it does not take them."""
+    if wrappers:
+        listed = name in ENVIRONMENTS
+        same = f"{name}-v0" if listed else f"Atari-v0 --env-arg game={entry.arguments['game']}"
+        raise UserError(f"wrappers need a gym: environment: use {GYM_PREFIX}emi/{same}")
+    given = dict(env_args or {})
+    fixed = ("num_envs", "threads", *entry.arguments)
+    known = [key for key in inspect.signature(kind).parameters if key not in fixed]
+    for key in given:
+        if key not in known:
+            hint = did_you_mean(key, known, f": it takes {', '.join(known)}")
+            raise UserError(f"{name} takes no argument {key!r}{hint}")
+    _check_time_limit(given)
+    return given
+
+
+def _check_time_limit(env_args: Mapping[str, Any]) -> None:
+    longest = env_args.get("max_episode_steps", 1)
+    if type(longest) is not int or longest < 1:
+        raise UserError(f"max_episode_steps must be a positive whole number, got {longest!r}")
+
+
+def _require_no_choice(space: gym.Space, observation: str | None) -> None:
+    if observation is not None:
+        choose_entry(space, observation)
+
+
+def _register(name: str) -> str:
+    """Import what registers a `gym:` name; return its id, without the module."""
+    module, env_id = split_gym_name(name)
+    package = package_of(name)
+    if module:  # as in gym:my_package.envs:MyEnv-v0
+        import_named(module, f"cannot make {name!r}")
+    elif package is not None and env_id not in gym.registry:
+        try:
+            # Gymnasium-Robotics prints a notice about some of its environments.
+            with contextlib.redirect_stderr(io.StringIO()):
+                gym.register_envs(importlib.import_module(package.module))
+        except ModuleNotFoundError as error:
+            if error.name != package.module:
+                raise
+            raise UserError(
+                f"{name} needs {package.module}, which is not installed: {install(package.extra)}"
+            ) from None
+    return env_id
+
+
+def _registered(
+    name: str, make: Callable[..., Any], env_args: Mapping[str, Any] | None, **options: Any
+) -> Any:
+    """What `gym.make` or `gym.make_vec` makes of a `gym:` name; UserError if it cannot."""
+    if split_gym_name(name)[1] in _OLD_GYM:
+        raise UserError(f"cannot make {name!r}: environments of the old gym are not supported")
+    arguments = default_arguments(name) | dict(env_args or {})
+    for key in arguments:
+        if key in _NOT_ARGUMENTS:
+            raise UserError(f"{key!r} is no argument of {name}: emi sets it itself")
+    _check_time_limit(arguments)
+    with environment_errors(name):
+        creator = None
+        try:
+            env_id = _register(name)
+            spec = gym.registry.get(env_id)
+            if spec is not None:
+                rendered = options.get("render_mode") is not None
+                if str(spec.entry_point).startswith(_MUJOCO):
+                    _prepare_mujoco(rendered)
+                creator = _creator(spec)
+            own = {key: value for key, value in arguments.items() if key != "max_episode_steps"}
+            if creator is not None:
+                require_arguments(name, creator, own)
+            return make(env_id, **arguments, **options)
+        except _NOT_THERE as error:
+            raise UserError(f"cannot make {name!r}: {error}") from error
+        except TypeError as error:
+            unknown = unknown_argument_of(error, arguments)
+            if unknown is None:
+                raise
+            raise unknown_argument(name, unknown, creator) from error
+
+
+def _creator(spec: Any) -> Callable[..., Any] | None:
+    """The class or function that makes an environment of a Gymnasium spec."""
+    if callable(spec.entry_point) or spec.entry_point is None:
+        return spec.entry_point
+    return load_env_creator(spec.entry_point)
 
 
 def _prepare_mujoco(rendered: bool) -> None:
@@ -149,45 +300,40 @@ def _prepare_mujoco(rendered: bool) -> None:
         os.environ.setdefault("MUJOCO_GL", rendering.rendering_backend())
 
 
-def _make_gymnasium(name: str, num_envs: int) -> VectorEnv:
+def _wrappers(
+    name: str, wrappers: Sequence[str], observation: str | None
+) -> list[Callable[[gym.Env], gym.Env]]:
+    """The user's wrappers, then the one through which networks read the observations."""
+
+    def readable(env: gym.Env) -> gym.Env:
+        try:
+            return as_vector_or_image(env, observation, repr(name))
+        except UserError as error:
+            raise UserError(f"cannot use {name!r}: {error}") from None
+
+    return [*map(load_wrapper, wrappers), readable]
+
+
+def _make_gymnasium(
+    name: str,
+    num_envs: int,
+    env_args: Mapping[str, Any] | None,
+    wrappers: Sequence[str],
+    observation: str | None,
+) -> VectorEnv:
     """A registered Gymnasium environment, if the methods support its spaces."""
     envs: VectorEnv = _registered(
         name,
         gym.make_vec,
+        env_args,
         num_envs=num_envs,
         vectorization_mode="sync",
         vector_kwargs={"autoreset_mode": AutoresetMode.SAME_STEP},
-        wrappers=[as_vector_or_image],
+        wrappers=_wrappers(name, wrappers, observation),
     )
-    observation, action = envs.single_observation_space, envs.single_action_space
-    if not (isinstance(observation, spaces.Box) and isinstance(action, ActionSpace)):
+    try:
+        require_actions(envs.single_action_space)
+    except UserError as error:
         envs.close()
-        raise UserError(
-            f"{name!r} has observations {observation} and actions {action}: "
-            "only Box, Discrete, MultiDiscrete and MultiBinary observations "
-            "and Box, Discrete, MultiDiscrete and MultiBinary actions are supported"
-        )
+        raise UserError(f"cannot use {name!r}: {error}") from None
     return envs
-
-
-def as_vector_or_image(env: gym.Env) -> gym.Env:
-    """Flatten observations that are neither one-dimensional arrays nor images to float32 vectors.
-
-    A `Discrete` observation becomes a one-hot vector, a `MultiDiscrete` one several of them
-    concatenated, and an array of any other shape is flattened. Vectors, images (uint8, two or
-    three axes) and observations that are not single arrays are left as they are.
-    """
-    space = env.observation_space
-    if isinstance(space, spaces.Box):
-        if is_image(space) or len(space.shape) == 1:
-            return env
-    elif not isinstance(space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
-        return env
-    flat = cast(spaces.Box, spaces.flatten_space(space))
-    with np.errstate(over="ignore"):  # a float64 bound may exceed all of float32
-        low, high = flat.low.astype(np.float32), flat.high.astype(np.float32)
-    return gym.wrappers.TransformObservation(
-        env,
-        lambda obs: np.asarray(spaces.flatten(space, obs), dtype=np.float32),
-        spaces.Box(low, high, dtype=np.float32),
-    )

@@ -54,11 +54,84 @@ ENVIRONMENTS: dict[str, Environment] = {
     ),
 }
 ANY_ATARI_GAME = _atari("any game of ale-py")
+
+
+@dataclass(frozen=True)
+class Package:
+    """A package that registers environments with Gymnasium when it is imported."""
+
+    about: str
+    module: str
+    extra: str  # extra of emi-rl that installs it
+    prefixes: tuple[str, ...]  # how the ids of its environments begin
+    example: str
+    arguments: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # by prefix
+    time_limit: str | None = None  # the attribute with the time limit, if the id does not state it
+
+
+# By default, a maze goes on after the goal is reached, and places another goal. Episodes that end
+# there have a return that says whether the goal was reached.
+_ENDS_AT_GOAL = {"continuing_task": False}
+PACKAGES: tuple[Package, ...] = (
+    Package(
+        "MiniGrid and BabyAI",
+        "minigrid",
+        "minigrid",
+        ("MiniGrid-", "BabyAI-"),
+        "MiniGrid-DoorKey-6x6-v0",
+        time_limit="max_steps",
+    ),
+    Package(
+        "PointMaze and AntMaze of Gymnasium-Robotics",
+        "gymnasium_robotics",
+        "robotics",
+        ("PointMaze_", "AntMaze_", "AdroitHand", "Fetch", "Hand", "FrankaKitchen-"),
+        "PointMaze_UMaze-v3",
+        {"PointMaze_": _ENDS_AT_GOAL, "AntMaze_": _ENDS_AT_GOAL},
+    ),
+)
 # Further names that `make_vec` accepts.
 FAMILIES: dict[str, str] = {
     f"{ATARI_PREFIX}<Game>": "any other game of ale-py, as in atari:Pong",
-    f"{GYM_PREFIX}<id>": "any Gymnasium environment, as in gym:CartPole-v1 or gym:module:MyEnv-v0",
+    f"{GYM_PREFIX}<id>": "any Gymnasium environment, as in gym:CartPole-v1",
+    f"{GYM_PREFIX}<module>:<id>": "your own, as in gym:my_env:MyEnv-v0, registered by my_env.py",
+    **{
+        f"{GYM_PREFIX}{each.prefixes[0]}…": f"{each.about}, as in {GYM_PREFIX}{each.example}"
+        for each in PACKAGES
+    },
 }
+
+
+def split_gym_name(name: str) -> tuple[str, str]:
+    """The module and the id of a `gym:` name; the module is empty if there is none."""
+    module, _, env_id = name.removeprefix(GYM_PREFIX).rpartition(":")
+    return module, env_id
+
+
+def package_of(name: str) -> Package | None:
+    """The package that registers a `gym:` name, if it is a known one."""
+    if not name.startswith(GYM_PREFIX):
+        return None
+    module, env_id = split_gym_name(name)
+    for package in PACKAGES:
+        # In any case, so that Gymnasium can say how the id is spelled.
+        prefixes = tuple(prefix.lower() for prefix in package.prefixes)
+        if module in ("", package.module) and env_id.lower().startswith(prefixes):
+            return package
+    return None
+
+
+def default_arguments(name: str) -> dict[str, Any]:
+    """Arguments that an environment is made with unless the user gives others."""
+    package = package_of(name)
+    _, env_id = split_gym_name(name)
+    found = package.arguments.items() if package is not None else ()
+    return {
+        key: value
+        for prefix, arguments in found
+        if env_id.startswith(prefix)
+        for key, value in arguments.items()
+    }
 
 
 def environment_name(name: str) -> str:

@@ -27,6 +27,8 @@ from emi.report.statistics import Array
 
 # These change time and memory, not the method: seeds of one group may differ in them.
 NOT_SETTINGS = frozenset({"seed", "threads", "device", "trpo.slices"})
+# Absent from older runs; empty, they mean the same.
+ABSENT_IF_EMPTY = frozenset({"wrappers", "observation"})
 MOST_PRIVATE_WORDS = 1_000  # in the files of a run: each is searched for in every text
 
 
@@ -64,7 +66,11 @@ class Run:
     @property
     def settings(self) -> dict[str, Any]:
         """The dotted settings that seeds of one group have in common."""
-        return {key: value for key, value in self.flat_config.items() if key not in NOT_SETTINGS}
+        return {
+            key: value
+            for key, value in self.flat_config.items()
+            if key not in NOT_SETTINGS and (value or key not in ABSENT_IF_EMPTY)
+        }
 
     @property
     def changed(self) -> list[str] | None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from emi.batch import Array
+from emi.envs.foreign import environment_errors
 from emi.errors import UserError
 from emi.intrinsic.diagnosis import Diagnosis, diagnose
 from emi.runs.progress import working
@@ -22,7 +23,11 @@ def check_bonus(run: Path, trusted: Collection[str] = ()) -> int:
 
     `trusted` are the user's modules that the config of the run may import.
     """
-    with working(f"checking the bonus of {run}"), restored(run, trusted=trusted) as trainer:
+    with (
+        working(f"checking the bonus of {run}"),
+        restored(run, trusted=trusted) as trainer,
+        environment_errors(trainer.config.env),
+    ):
         found = diagnose_next_batch(trainer)
     print(found)
     return 0 if found.good else 1

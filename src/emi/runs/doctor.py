@@ -1,6 +1,7 @@
 """`emi doctor`: check what training needs, and say how to install what is missing."""
 
 import importlib
+import importlib.util
 import os
 import platform
 import sys
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from emi import envs, program
-from emi.envs.table import ENVIRONMENTS
+from emi.envs.table import ENVIRONMENTS, GYM_PREFIX, PACKAGES, Package
 from emi.program import install
 from emi.training.config import usable_cores
 
@@ -39,6 +40,7 @@ def examine() -> list[Finding]:
         "cores": lambda: ("good", f"{usable_cores()} usable of {os.cpu_count()}"),
         "PyTorch": _torch,
         **{extra: partial(_simulator, extra) for extra in extras},
+        **{package.extra: partial(_package, package) for package in PACKAGES},
         "rendering": _rendering,
         "video": partial(_optional, "imageio", "to write videos"),
         "display": partial(_optional, "rich", "for the live display"),
@@ -102,6 +104,17 @@ def _simulator(extra: str) -> Result:
             env.reset(seed=0)
             env.step(env.action_space.sample())
     return "good", f"{simulator} {version}, took a step in {' and '.join(first.values())}"
+
+
+def _package(package: Package) -> Result:
+    """Take one step in an environment of a package that registers them with Gymnasium."""
+    name = f"{GYM_PREFIX}{package.example}"
+    if importlib.util.find_spec(package.module) is None:
+        return "absent", f"no {package.module}, for {package.about}: {install(package.extra)}"
+    with closing(envs.make_vec(name)) as env:
+        env.reset(seed=0)
+        env.step(env.action_space.sample())
+    return "good", f"{package.module}, took a step in {package.example}"
 
 
 def _rendering() -> Result:

@@ -17,7 +17,7 @@ def describe_ending(result: RunResult) -> list[str]:
         "complete" if result.complete else "stopped": _extent(result, rows),
         "return": _returns(rows),
         "run": path,
-        "watch": program.command("watch", path),
+        "watch": program.command("watch", path, *result.directory.trust),
         "report": program.command("report", path),
     }
     return [f"{f'{title}:':<10}{text}" for title, text in lines.items()]

@@ -16,7 +16,7 @@ from emi.training.config import usable_cores
 # Packages that can change a number.
 _DISTRIBUTIONS = (
     *("torch", "numpy", "scipy", "gymnasium"),
-    *("mujoco", "ale-py", "stable-baselines3", "safetensors"),
+    *("mujoco", "ale-py", "minigrid", "gymnasium-robotics", "stable-baselines3", "safetensors"),
 )
 
 

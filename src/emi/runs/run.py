@@ -20,7 +20,7 @@ from emi.runs.progress import Progress, tell
 from emi.runs.run_directory import RunDirectory
 from emi.runs.stop_signals import StopRequest, stop_signals
 from emi.runs.tensorboard_events import TensorBoardEvents
-from emi.training.config import TrainConfig, modules_of
+from emi.training.config import TrainConfig
 from emi.training.trainer import Trainer
 
 CHECKPOINT_SECONDS = 60.0
@@ -60,7 +60,7 @@ def run(
     Checkpoints are written before the first iteration, every `checkpoint_seconds`, at the end, and
     after a signal, once the current iteration is finished. `command` is stored in provenance.json.
     """
-    directory = RunDirectory(Path(out), modules_of(config.env, config.method))
+    directory = RunDirectory(Path(out), config.modules)
     progress = progress or Progress()
     check = run_directory.require_same if resume else run_directory.require_free
     with ExitStack() as stack:
@@ -93,6 +93,7 @@ def run(
         stack.callback(record.close)
         record.save(trainer)
         _note_cut_episodes(config, progress)
+        _note_left_out(trainer, progress)
         stack.callback(progress.end)
         title = f"{config.env} {config.method} seed {config.seed}"
         progress.begin(title, trainer.iteration, config.iterations)
@@ -208,7 +209,7 @@ def _loop(
 
 def _note_cut_episodes(config: TrainConfig, progress: Progress) -> None:
     """Note that the longest episodes never finish, and so are missing from the reported return."""
-    longest = time_limit(config.env)
+    longest = time_limit(config.env, config.env_args)
     steps = math.ceil(config.steps_per_iteration / config.num_envs)
     if longest is not None and steps < longest:
         progress.note(
@@ -216,6 +217,13 @@ def _note_cut_episodes(config: TrainConfig, progress: Progress) -> None:
             f"{longest}: episodes that are cut off do not count in the return; to include them, "
             "raise steps_per_iteration or lower num_envs (--set)"
         )
+
+
+def _note_left_out(trainer: Trainer, progress: Progress) -> None:
+    """Note the entries of the observations that no network reads."""
+    if trainer.left_out:
+        listed = ", ".join(trainer.left_out)
+        progress.note(f"left out of the observations, because networks read no text: {listed}")
 
 
 @contextlib.contextmanager

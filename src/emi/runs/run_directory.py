@@ -26,7 +26,7 @@ from emi.errors import UserError
 from emi.runs import checkpoint
 from emi.runs.provenance import describe_start
 from emi.training import config as configs
-from emi.training.config import TrainConfig, differences, modules_of
+from emi.training.config import TrainConfig, differences
 from emi.training.presets import changed_settings
 from emi.untrusted_file import read_json
 
@@ -48,9 +48,13 @@ class RunDirectory:
         self.embedding = path / "embedding.safetensors"
 
     @property
+    def trust(self) -> list[str]:
+        """The option that a command needs to import the user's modules."""
+        return ["--trust", ",".join(self.trusted)] if self.trusted else []
+
+    @property
     def resume_command(self) -> str:
-        trust = ["--trust", ",".join(self.trusted)] if self.trusted else []
-        return program.command("resume", str(self.path), *trust)
+        return program.command("resume", str(self.path), *self.trust)
 
 
 def default_path(config: TrainConfig) -> Path:
@@ -87,7 +91,7 @@ def difference(file: Path, config: TrainConfig) -> str | None:
 
     Imports no module that `config` does not name.
     """
-    stored = read_config(file, modules_of(config.env, config.method))
+    stored = read_config(file, config.modules)
     return next(iter(differences(config, stored)), None)
 
 

@@ -16,7 +16,8 @@ import numpy as np
 from emi.agent.policy import actor
 from emi.durable_file import write_durably
 from emi.envs import make_single
-from emi.errors import FAILED, UserError
+from emi.envs.foreign import environment_errors, outside_emi
+from emi.errors import FAILED, ForeignError, UserError
 from emi.program import install
 from emi.runs.run import restored
 
@@ -49,10 +50,11 @@ def watch(
         raise UserError(f"a video is .mp4 or .gif, not {out.name!r}: choose another --out")
     with restored(run, num_envs=1, trusted=trusted) as trainer:
         policy, name = trainer.policy, trainer.config.env
+        options = trainer.config.env_options
     act = policy.mode if deterministic else actor(policy, np.random.default_rng(seed))
     with _rendering(name):
-        env = make_single(name, render_mode="rgb_array")
-    with contextlib.closing(env):
+        env = make_single(name, render_mode="rgb_array", **options)
+    with contextlib.closing(env), environment_errors(name):
         obs, _ = env.reset(seed=seed)
         with _video(out, env.metadata.get("render_fps", 30)) as add:
             add(_frame(env, name))
@@ -74,7 +76,10 @@ def _rendering(name: str) -> Iterator[None]:
     except UserError:
         raise
     except Exception as error:  # each renderer has its own
-        raise UserError(f"{name} cannot be rendered: {error}", FAILED) from error
+        sentence = f"{name} cannot be rendered: {error}"
+        if outside_emi(error) is None:
+            raise UserError(sentence, FAILED) from error
+        raise ForeignError(sentence) from error
 
 
 def _frame(env: gymnasium.Env, name: str) -> np.ndarray:

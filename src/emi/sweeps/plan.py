@@ -16,7 +16,7 @@ from emi.durable_file import create_durably
 from emi.errors import UserError
 from emi.runs import checkpoint
 from emi.runs.run_directory import RunDirectory, config_bytes, difference, file_name
-from emi.training.config import TrainConfig, modules_of
+from emi.training.config import TrainConfig
 from emi.training.presets import command_words, resolve
 
 _MAX_SEEDS = 1_000
@@ -55,7 +55,7 @@ class Cell:
         """The arguments of `emi` that start the run, or resume it if it has begun."""
         words = ("train", "--config", str(self.config_file), "--out", str(self.path), "--resume")
         # The user has named these modules to the sweep.
-        modules = modules_of(self.config.env, self.config.method)
+        modules = self.config.modules
         return (*words, "--trust", ",".join(modules)) if modules else words
 
     @property

@@ -18,7 +18,8 @@ from emi.agent.policy import PolicyConfig
 from emi.agent.streams import StreamsConfig
 from emi.agent.trpo import TRPOConfig
 from emi.agent.value import ValueConfig
-from emi.envs.table import GYM_PREFIX
+from emi.envs.table import GYM_PREFIX, split_gym_name
+from emi.envs.wrapping import parse_wrapper
 from emi.errors import UserError, did_you_mean
 from emi.intrinsic.contract import find_method
 from emi.intrinsic.table import METHODS
@@ -27,10 +28,12 @@ from emi.training.keeping import KeepingConfig
 from emi.untrusted_file import read_json
 
 REQUIRED = ("env", "method", "seed", "steps", "steps_per_iteration", "num_envs")
+ENV_OPTIONS = ("env_args", "wrappers", "observation")
 CONFIG_BYTES = 1_000_000
 _MOST = 2**63 - 1  # the largest whole number that a setting can have
 _ENTRIES = 1_000  # the most entries of a list
 _NAME = 200  # the most letters of an environment or a method
+_ARGUMENTS = 100_000  # the most letters of an environment's arguments, as JSON
 
 
 def usable_cores() -> int:
@@ -48,6 +51,12 @@ class TrainConfig:
     """environment, one of `emi envs`"""
     method: str
     """exploration method, one of `emi methods`, or `package.module:Class`"""
+    env_args: dict[str, Any] = field(default_factory=dict)
+    """arguments of the environment's constructor, JSON values"""
+    wrappers: tuple[str, ...] = ()
+    """wrappers of the environment, `package.module:Class` or `package.module:Class{"key": 1}`"""
+    observation: str | None = None
+    """the entry of `Dict` observations that is read; None: all, as one vector"""
     seed: Seed = 0
     """decides everything random in the run"""
     steps: PositiveInt = 5_000_000
@@ -83,6 +92,16 @@ class TrainConfig:
     keeping: KeepingConfig = field(default_factory=KeepingConfig)
 
     @property
+    def env_options(self) -> dict[str, Any]:
+        """The options of `emi.make_vec` that belong to the environment."""
+        return {name: getattr(self, name) for name in ENV_OPTIONS}
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """The user's modules that this config imports."""
+        return modules_of(self.env, self.method, self.wrappers)
+
+    @property
     def iterations(self) -> int:
         """Iterations that cover `steps`; the last one may exceed them."""
         return -(-self.steps // self.steps_per_iteration)
@@ -109,25 +128,29 @@ def from_dict(values: Any, trusted: Collection[str] = ()) -> TrainConfig:
         if "." in key:
             raise UserError(f"unknown setting {_shown(key)}")
     env, method = values["env"], values["method"]
-    require_trusted(env, method, trusted)
+    require_trusted(env, method, values.get("wrappers", ()), trusted)
     found = find_method(check_method(method)).config
     name = values.get("preset", "paper")
     return change(TrainConfig(env, method, preset=name, intrinsic=found), values)
 
 
-def modules_of(env: str, method: str) -> tuple[str, ...]:
-    """The user's modules that an environment and a method import by their names."""
-    named = env.removeprefix(GYM_PREFIX).rpartition(":")[0] if env.startswith(GYM_PREFIX) else ""
+def modules_of(env: str, method: str, wrappers: Sequence[str] = ()) -> tuple[str, ...]:
+    """The user's modules that an environment, a method and wrappers import by their names."""
+    named = split_gym_name(env)[0] if env.startswith(GYM_PREFIX) else ""
     own, colon, _ = method.partition(":")
-    return tuple(dict.fromkeys(module for module in (named, own if colon else "") if module))
+    modules = [named, own if colon else "", *(parse_wrapper(text).module for text in wrappers)]
+    return tuple(dict.fromkeys(module for module in modules if module))
 
 
-def require_trusted(env: Any, method: Any, trusted: Collection[str], source: str = "it") -> None:
-    """Raise UserError if a stored environment or method imports a module that is not `trusted`.
+def require_trusted(
+    env: Any, method: Any, wrappers: Any, trusted: Collection[str], source: str = "it"
+) -> None:
+    """Raise UserError if a stored environment, method or wrapper imports a module not `trusted`.
 
     Importing a module runs it, and a config can come from anyone.
     """
-    for module in modules_of(_checked_name(env, "env"), _checked_name(method, "method")):
+    names = _checked_name(env, "env"), _checked_name(method, "method")
+    for module in modules_of(*names, _checked(wrappers, tuple[str, ...], "wrappers")):
         if module not in trusted:
             raise UserError(
                 f"{source} names the module {module}, which emi would import and run: "
@@ -173,6 +196,11 @@ def change(config: TrainConfig, settings: Mapping[str, Any]) -> TrainConfig:
     if config.intrinsic is None and settings.get("intrinsic") is not None:
         raise UserError(f"{config.method} has no settings of its own")
     config = _changed(config, settings)
+    for wrapper in config.wrappers:
+        parse_wrapper(_checked_text(wrapper, "wrappers"))
+    if config.observation is not None:
+        _checked_name(config.observation, "observation")
+    config = dataclasses.replace(config, env_args=_checked_arguments(config.env_args))
     if config.num_envs > config.steps_per_iteration:
         raise UserError(
             f"num_envs ({config.num_envs}) must not exceed steps_per_iteration "
@@ -283,6 +311,24 @@ def _checked_name(value: Any, key: str) -> str:
     return value
 
 
+def _checked_text(value: str, key: str) -> str:
+    if len(value) > _ARGUMENTS:
+        raise UserError(f"{key} must have at most {_ARGUMENTS} letters, got {len(value)}")
+    return value
+
+
+def _checked_arguments(value: Any) -> dict[str, Any]:
+    """The arguments of an environment as JSON gives them back, so that a stored config is equal."""
+    if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
+        raise UserError(f"env_args must map names to values, got {_shown(value)}")
+    try:
+        text = json.dumps(dict(value), allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise UserError(f"env_args must be values of JSON: {error}") from None
+    found: dict[str, Any] = json.loads(_checked_text(text, "env_args"))
+    return found
+
+
 def _shown(value: Any) -> str:
     """A value for a sentence, cut to its beginning."""
     if isinstance(value, int) and abs(value) > _MOST:
@@ -302,6 +348,32 @@ def _unwrapped(hint: Any) -> tuple[Any, list[str]]:
     return hint, []
 
 
+# Settings that decide which preset a run has, or which environment. They have options of their own.
+_OPTIONS = {
+    "env": "the argument ENV",
+    "method": "--method",
+    "preset": "--preset",
+    "env_args": "--env-arg",
+    "wrappers": "--wrapper",
+    "observation": "--observation",
+}
+
+
+def parse_argument(word: str) -> tuple[str, Any]:
+    """Parse `KEY=VALUE` of `--env-arg`; the value is JSON where it can be, otherwise text.
+
+    >>> parse_argument("size=8"), parse_argument("slippery=true"), parse_argument("map=small")
+    (('size', 8), ('slippery', True), ('map', 'small'))
+    """
+    key, equals, text = word.partition("=")
+    if not equals or not key.isidentifier():
+        raise UserError(f"--env-arg takes KEY=VALUE, got {word!r}")
+    try:
+        return key, json.loads(text)
+    except ValueError:
+        return key, text
+
+
 def parse_settings(config: TrainConfig, words: Sequence[str]) -> dict[str, Any]:
     """Convert `KEY=VALUE` arguments to settings; each value is parsed as the type of its key."""
     settings = {}
@@ -309,9 +381,9 @@ def parse_settings(config: TrainConfig, words: Sequence[str]) -> dict[str, Any]:
         key, equals, text = word.partition("=")
         if not equals:
             raise UserError(f"--set takes KEY=VALUE, got {word!r}")
-        if key in ("env", "method", "preset"):
-            options = "the argument ENV, --method or --preset"
-            raise UserError(f"{key} cannot be changed with --set: use {options}")
+        option = _OPTIONS.get(key.partition(".")[0])
+        if option is not None:
+            raise UserError(f"{key} cannot be changed with --set: use {option}")
         *path, name = key.split(".")
         group: Any = config
         for part in path:
@@ -345,8 +417,12 @@ def flatten(group: Any, prefix: str = "") -> dict[str, Any]:
     settings: dict[str, Any] = {}
     for entry in _fields(group):
         key, value = f"{prefix}{entry.name}", getattr(group, entry.name)
-        nested = dataclasses.is_dataclass(value)
-        settings |= flatten(value, f"{key}.") if nested else {key: value}
+        if dataclasses.is_dataclass(value):
+            settings |= flatten(value, f"{key}.")
+        elif key == "env_args":
+            settings |= {f"{key}.{name}": part for name, part in value.items()}
+        else:
+            settings[key] = value
     return settings
 
 

@@ -41,7 +41,7 @@ def start_workers(config: TrainConfig, envs: VectorEnv, cores: int) -> Workers |
         return None
     if not sys.executable:  # a program that embeds Python
         return None
-    return Workers(config.env, config.num_envs, min(cores, config.num_envs))
+    return Workers(config.env, config.num_envs, min(cores, config.num_envs), config.env_args)
 
 
 @dataclass

@@ -16,7 +16,7 @@ from emi import program
 from emi.agent.trpo import TRPOConfig
 from emi.agent.value import ValueConfig
 from emi.envs import known_environment, observes_images, time_limit
-from emi.envs.table import environment_name, is_atari
+from emi.envs.table import default_arguments, environment_name, is_atari
 from emi.errors import UserError
 from emi.intrinsic.contract import Factory, find_method, method_of
 from emi.intrinsic.emi import EMIConfig
@@ -25,6 +25,7 @@ from emi.intrinsic.rnd import RNDConfig
 from emi.intrinsic.simhash import SimHashConfig
 from emi.intrinsic.vime import VIMEConfig
 from emi.training.config import (
+    ENV_OPTIONS,
     TrainConfig,
     change,
     check_method,
@@ -167,11 +168,11 @@ PRESETS: Mapping[str, str] = {
 }
 
 
-def _any_other(env: str) -> _Preset:
+def _any_other(env: str, options: Mapping[str, Any]) -> _Preset:
     """Settings of an environment without a preset; creates it to inspect its observations."""
     # Every iteration starts from a reset. If each environment took fewer steps than the time limit,
     # the longest episodes would never finish and would be missing from the reported return.
-    longest = time_limit(env) or 1
+    longest = time_limit(env, options["env_args"]) or 1
     steps = max(TrainConfig.steps_per_iteration, longest)
     num_envs = min(TrainConfig.num_envs, steps // longest)
     settings: dict[str, Any] = {
@@ -179,14 +180,22 @@ def _any_other(env: str) -> _Preset:
         "steps_per_iteration": steps,
         "num_envs": num_envs,
     }
-    if observes_images(env):
+    if observes_images(env, **options):
         return _Preset(_IMAGES_IN_SMALL_BATCHES, _ETA_IMAGES, settings | _IMAGE_AGENT)
     # Ours: the paper's tasks have entries of similar size, other tasks need not.
     settings |= {"value": ValueConfig(kind="network"), "normalize_observations": True}
     return _Preset(_VECTORS, _ETA, settings)
 
 
-def preset(env: str, method: str | Factory = "emi", name: str = "paper") -> TrainConfig:
+def preset(
+    env: str,
+    method: str | Factory = "emi",
+    name: str = "paper",
+    *,
+    env_args: Mapping[str, Any] | None = None,
+    wrappers: Sequence[str] = (),
+    observation: str | None = None,
+) -> TrainConfig:
     """The paper's settings if it has any, reasonable ones for any other environment.
 
     The preset "robust" changes the agent so that it keeps a rare reward that it has found. It can
@@ -194,6 +203,8 @@ def preset(env: str, method: str | Factory = "emi", name: str = "paper") -> Trai
 
     A method of your own, given as `package.module:Class` or as the class itself, has its own
     default settings and the same η as EMI.
+
+    `env_args`, `wrappers` and `observation` are those of `emi.make_vec`.
     """
     own = check_method(method) if isinstance(method, str) else name_of(method)
     found = find_method(own) if isinstance(method, str) else method_of(method)
@@ -205,10 +216,12 @@ def preset(env: str, method: str | Factory = "emi", name: str = "paper") -> Trai
         )
     env = environment_name(env)
     known_environment(env)
-    chosen = _ATARI if is_atari(env) else _PRESETS.get(env) or _any_other(env)
+    options = _environment_options(env, own, env_args, wrappers, observation)
+    chosen = _ATARI if is_atari(env) else _PRESETS.get(env) or _any_other(env, options)
     config = TrainConfig(
         env,
         own,
+        **options,
         eta=chosen.eta.get(own, chosen.eta["emi"]),
         intrinsic=chosen.own.get(own, found.config),
         **chosen.settings,
@@ -217,6 +230,23 @@ def preset(env: str, method: str | Factory = "emi", name: str = "paper") -> Trai
         return config
     linear = _ROBUST_LINEAR if config.value.kind == "linear" else {}
     return change(dataclasses.replace(config, preset="robust"), {**_ROBUST, **linear})
+
+
+def _environment_options(
+    env: str,
+    method: str,
+    env_args: Mapping[str, Any] | None,
+    wrappers: Sequence[str],
+    observation: str | None,
+) -> dict[str, Any]:
+    """The options of an environment, checked, with the arguments that it has by default."""
+    given = {
+        "env_args": {} if env_args is None else env_args,
+        "wrappers": wrappers,
+        "observation": observation,
+    }
+    options = change(TrainConfig(env, method), given).env_options
+    return options | {"env_args": default_arguments(env) | options["env_args"]}
 
 
 def name_of(factory: Factory) -> str:
@@ -241,13 +271,18 @@ def resolve(
     for key, spelled in (("env", environment_name), ("method", check_method)):
         if isinstance(settings.get(key), str):
             settings[key] = spelled(settings[key])
-    config = change(preset(env, method, name or settings.get("preset", "paper")), settings)
+    options = {key: settings.pop(key) for key in ENV_OPTIONS if settings.get(key) is not None}
+    chosen = preset(env, method, name or settings.get("preset", "paper"), **options)
+    config = change(chosen, settings)
     return change(config, parse_settings(config, words))
 
 
 def changed_settings(config: TrainConfig) -> list[str]:
     """Dotted keys of the settings in which `config` differs from its preset."""
-    return differences(config, preset(config.env, config.method, config.preset))
+    same = preset(config.env, config.method, config.preset, **config.env_options)
+    unchanged: dict[str, Any] = {"env_args": default_arguments(config.env)}
+    unchanged |= {"wrappers": (), "observation": None}
+    return differences(config, dataclasses.replace(same, **unchanged))
 
 
 def command_words(config: TrainConfig) -> list[str]:
@@ -257,6 +292,15 @@ def command_words(config: TrainConfig) -> list[str]:
         words += ["--preset", config.preset]
     options = ("seed", "steps", "threads", "device")
     values, changed = flatten(config), changed_settings(config)
+    defaults = default_arguments(config.env)
+    for key, value in config.env_args.items():
+        if key not in defaults or defaults[key] != value:
+            words += ["--env-arg", f"{key}={json.dumps(value)}"]
+    for wrapper in config.wrappers:
+        words += ["--wrapper", wrapper]
+    if config.observation is not None:
+        words += ["--observation", config.observation]
+    changed = [key for key in changed if key.partition(".")[0] not in ENV_OPTIONS]
     for key in options:
         if key in changed or key == "seed":
             words += [f"--{key}", str(values[key])]

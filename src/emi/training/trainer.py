@@ -25,7 +25,8 @@ from emi.agent.streams import Stream, continued
 from emi.agent.trpo import trpo_step
 from emi.agent.value import AnyValue, explained_variance, make_value
 from emi.batch import Array
-from emi.envs import make_vec
+from emi.envs import left_out, make_vec
+from emi.envs.foreign import environment_errors
 from emi.errors import NotFiniteError, UserError, check_finite
 from emi.images import is_image
 from emi.intrinsic.contract import Factory, Finish, checked_score, find_method, method_of
@@ -87,9 +88,12 @@ class Trainer:
         action_rng, self._value_rng = (np.random.default_rng(s) for s in streams[4:])
 
         if config.num_envs > FEW:
-            with contextlib.closing(make_vec(config.env)) as one:
+            with contextlib.closing(make_vec(config.env, **config.env_options)) as one:
                 require_memory(config, one.single_observation_space, one.single_action_space)
-        self.envs = make_vec(config.env, config.num_envs, threads=config.threads)
+        self.envs = make_vec(
+            config.env, config.num_envs, threads=config.threads, **config.env_options
+        )
+        self.left_out = left_out(self.envs)  # entries of the observations that are not read
         obs_space = self.envs.single_observation_space
         action_space = self.envs.single_action_space
         require_memory(config, obs_space, action_space)
@@ -129,9 +133,13 @@ class Trainer:
         )
 
     def iterate(self) -> Report:
-        """Run one iteration; NotFiniteError names the quantity that became NaN or infinite."""
+        """Run one iteration; NotFiniteError names the quantity that became NaN or infinite.
+
+        ForeignError names an environment that raised an exception.
+        """
         try:
-            return self._iterate()
+            with environment_errors(self.config.env):
+                return self._iterate()
         except NotFiniteError as error:
             raise NotFiniteError(
                 f"{error} in iteration {self.iteration + 1} of "
@@ -359,7 +367,7 @@ def train(
     the settings that differ from their preset:
     `emi.train("SparseHalfCheetah", "rnd", seed=1, steps=100_000, trpo={"max_kl": 0.02})`.
     A method is a name of `emi methods`, `"package.module:Class"`, or your own subclass of
-    `emi.IntrinsicReward` itself.
+    `emi.IntrinsicReward` itself. `env_args`, `wrappers` and `observation` are settings too.
     """
     if isinstance(env, TrainConfig):
         if method != "emi" or settings:

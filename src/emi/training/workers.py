@@ -20,7 +20,7 @@ import struct
 import subprocess
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import IO, Any, NamedTuple
 
@@ -50,6 +50,7 @@ class Share(NamedTuple):
     num_envs: int
     first: int
     last: int
+    env_args: Mapping[str, Any]
 
 
 class Played(NamedTuple):
@@ -66,9 +67,11 @@ class Workers:
     vectors as observations.
     """
 
-    def __init__(self, env: str, num_envs: int, count: int) -> None:
+    def __init__(
+        self, env: str, num_envs: int, count: int, env_args: Mapping[str, Any] | None = None
+    ) -> None:
         bounds = [num_envs * i // count for i in range(count + 1)]
-        self._shares = [Share(env, num_envs, *pair) for pair in pairwise(bounds)]
+        self._shares = [Share(env, num_envs, *pair, env_args or {}) for pair in pairwise(bounds)]
         self._processes = [_launch(share) for share in self._shares]
 
     def start(self, network: ActingNetwork, noise: Array, seed: int) -> None:
@@ -170,7 +173,7 @@ def work(share: str) -> None:
 
 
 def _work(share: Share, requests: IO[bytes], answers: IO[bytes]) -> None:
-    envs = make_vec(share.env, share.last - share.first, threads=1)
+    envs = make_vec(share.env, share.last - share.first, threads=1, env_args=share.env_args)
     space = envs.single_observation_space
     actions = actions_of(require_actions(envs.single_action_space))
     # The network reads as many rows as in one process: how a matrix product is computed, and so its
