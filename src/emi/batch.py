@@ -101,13 +101,15 @@ class Transitions:
     `next_obs` is the true successor, also where an episode ended. Actions are in the units of the
     environment's action space. The rows of one environment are in time order. `env_index` and
     `ended` are for methods that keep a running value or a memory per environment. Without
-    `env_index` all rows are of one environment; without `ended` no episode ends.
+    `env_index` all rows are of one environment; without `ended` no episode ends. Rows that were
+    drawn from a replay buffer are in no order: their `env_index` is −1, and a method must not
+    continue a running value with them.
     """
 
     obs: Batched  # [n, *observation]
     action: Batched  # [n, *action]
     next_obs: Batched  # [n, *observation]
-    env_index: IntArray | None = None  # [n], the environment of a row, from 0
+    env_index: IntArray | None = None  # [n], the environment of a row, from 0; −1: in no order
     ended: BoolArray | None = None  # [n], whether the next row of the environment begins an episode
 
     def __post_init__(self) -> None:

@@ -9,13 +9,18 @@ from emi.adapters.gymnasium import IntrinsicRewardVectorWrapper
 from emi.adapters.schedule import linear_schedule
 
 if TYPE_CHECKING:
-    from emi.adapters.stable_baselines3 import IntrinsicRewardCallback
+    from emi.adapters.stable_baselines3 import BonusCheckpointCallback, IntrinsicRewardCallback
 
-__all__ = ["IntrinsicRewardCallback", "IntrinsicRewardVectorWrapper", "linear_schedule"]
+__all__ = [
+    "BonusCheckpointCallback",
+    "IntrinsicRewardCallback",
+    "IntrinsicRewardVectorWrapper",
+    "linear_schedule",
+]
 
 
 def __getattr__(name: str) -> Any:
     # Stable-Baselines3 is an extra; the other adapters work without it.
-    if name == "IntrinsicRewardCallback":
-        return import_module("emi.adapters.stable_baselines3").IntrinsicRewardCallback
+    if name in ("BonusCheckpointCallback", "IntrinsicRewardCallback"):
+        return getattr(import_module("emi.adapters.stable_baselines3"), name)
     raise AttributeError(f"module 'emi.adapters' has no attribute {name!r}")

@@ -51,13 +51,19 @@ class BonusScale:
 
     def _discounted(self, bonus: Tensor, env_index: IntArray | None) -> tuple[Tensor, FloatArray]:
         """R of each row, [n], and the last R of each environment."""
-        stream = np.zeros(len(bonus), np.int64) if env_index is None else env_index
+        stream = np.zeros(len(bonus), np.int64) if env_index is None else np.maximum(env_index, 0)
         rows = bonus.double().cpu().numpy()
         sums, last = discounted_sums(rows, stream, self.last, self.discount)
         return torch.from_numpy(sums).to(bonus.device), last
 
     def divide(self, bonus: Tensor, env_index: IntArray | None) -> Tensor:
-        """Divide [n] bonuses by the scale, which includes them; nothing is stored."""
+        """Divide [n] bonuses by the scale, which includes them; nothing is stored.
+
+        Rows in no order have no running sums. They are divided by the scale of the rows so far, if
+        there is one.
+        """
+        if env_index is not None and (env_index < 0).all() and self.sums.variance > 0:
+            return bonus / self.sums.variance.sqrt()
         return self.divided(bonus, env_index)[0]
 
     def update(self, bonus: Tensor, env_index: IntArray | None) -> None:
