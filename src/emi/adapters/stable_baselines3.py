@@ -29,6 +29,12 @@ from emi.batch import Array, Rows, Transitions
 from emi.durable_file import write_durably
 from emi.errors import UserError, check_finite
 from emi.intrinsic.contract import IntrinsicReward, score_and_learn
+from emi.intrinsic.outside_state import (
+    OutsideState,
+    check_optimizers,
+    load_optimizers,
+    optimizer_states,
+)
 from emi.nets import reads_as_vectors
 from emi.program import install
 from emi.spaces import require_actions, require_box
@@ -123,6 +129,7 @@ class IntrinsicRewardCallback(BaseCallback):
         self.eta = eta
         self.intrinsic_only = intrinsic_only
         self.learn_every = learn_every
+        self._outside = OutsideState(method)
         self._replay: Replay | None = None  # of an off-policy algorithm
         self._steps: Steps | None = None
         self._loaded = False
@@ -131,17 +138,22 @@ class IntrinsicRewardCallback(BaseCallback):
         """Write the state of the method as safetensors, with plain values as JSON in the header.
 
         For an off-policy algorithm, the transitions that the method was not trained on yet are
-        part of the file.
+        part of the file. So are optimizers that are plain attributes of the method; a warning names
+        other plain attributes that changed and are not.
         """
         method = self.method
+        self._outside.warn()
         state: dict[str, Any] = dict(method.state_dict())
+        others: dict[str, Any] = {}
+        if own := optimizer_states(method):
+            others["optimizers"] = own
         if self._replay is not None:
             self._gather()
-            state = {"method": state, "replay": self._replay.state()}
-        encoded = encode(state)
+            others["replay"] = self._replay.state()
+        encoded = encode({"method": state, **others} if others else state)
         kept = {"version": VERSION, "method": type(method).__name__, "state": encoded.skeleton}
-        if self._replay is not None:
-            kept["replay"] = True
+        if others:
+            kept["others"] = list(others)
         # One entry, so that equal states give equal files: several are written in random order.
         metadata = {FORMAT: json.dumps(kept, allow_nan=False)}
         write_durably(Path(path), serialize(encoded.tensors, metadata))
@@ -171,15 +183,19 @@ class IntrinsicRewardCallback(BaseCallback):
         own = type(method).__name__
         if name != own:
             raise UserError(f"{path} holds the state of {name}, not of {own}")
-        replay = None
-        if kept.get("replay") is True:
+        replay, own_optimizers = None, {}
+        if others := kept.get("others"):
             try:
-                replay, state = Replay.of(state["replay"]), state["method"]
+                own_optimizers = state.get("optimizers", {})
+                replay = Replay.of(state["replay"]) if "replay" in others else None
+                state = state["method"]
             except (ValueError, TypeError, KeyError, AttributeError, IndexError) as error:
                 raise UserError(f"{path} is damaged: {error}") from None
         try:
             check_module(method, state, own)
+            check_optimizers(method, own_optimizers, f"{own}.optimizers")
             method.load_state_dict(state)
+            load_optimizers(method, own_optimizers)
         except (UserError, RuntimeError) as error:
             raise UserError(
                 f"{path} is the state of {own} with other spaces or another config: "
