@@ -508,6 +508,7 @@ def test_checkpoints_hold_all_that_is_needed(saving: bool, tmp_path: Path) -> No
     assert again._replay.trained
 
 
+@pytest.mark.filterwarnings("ignore:Recording changed batches")
 def test_a_loaded_method_continues_as_if_never_stopped(tmp_path: Path) -> None:
     """Ten steps are pending when it is saved; the next training has all thirty."""
 
@@ -570,6 +571,7 @@ def test_a_damaged_replay_state_is_refused(tmp_path: Path) -> None:
         callback.load(path)
 
 
+@pytest.mark.filterwarnings("ignore:Recording changed batches")
 def test_a_method_of_an_on_policy_training_is_trained(tmp_path: Path) -> None:
     path, first = tmp_path / "bonus.safetensors", IntrinsicRewardCallback(Recording(2.0), 1.0)
     ppo(oracles(1)).learn(32, callback=first)
@@ -581,6 +583,7 @@ def test_a_method_of_an_on_policy_training_is_trained(tmp_path: Path) -> None:
     assert seen[0].unique().tolist() == [2.0]
 
 
+@pytest.mark.filterwarnings("ignore:Recording changed batches")
 def test_the_checkpoints_of_an_on_policy_training(tmp_path: Path) -> None:
     callback = IntrinsicRewardCallback(Recording(), 1.0)
     kept = BonusCheckpointCallback(callback, save_freq=16, save_path=str(tmp_path))
