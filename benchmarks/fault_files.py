@@ -74,8 +74,6 @@ EXPERIMENTS = {
     ),
     "box_image": ("box_image/*-seed0*",),
     "sb3_success": ("sb3_success/*",),
-    "sb3_sac": ("sb3_sac/*",),
-    "sb3_dqn": ("sb3_dqn/*",),
 }
 STATE = "bonus.safetensors"  # of the callback for Stable-Baselines3
 

@@ -617,10 +617,27 @@ def test_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     snippets = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.S)
     assert len(snippets) >= 2
-    small = {"1_000_000": "64", '-v0")': '-v0", n_steps=64, device="cpu")'}
+    small = {
+        "1_000_000": "64",
+        "10_000": "32",
+        "1_000": "20",
+        'PPO("MlpPolicy", "MountainCarContinuous-v0"': 'PPO("MlpPolicy", "MountainCarContinuous-v0", '
+        'n_steps=64, device="cpu"',
+        'SAC("MlpPolicy", "MountainCarContinuous-v0"': 'SAC("MlpPolicy", "MountainCarContinuous-v0", '
+        'learning_starts=50, device="cpu"',
+    }
     names: dict[str, Any] = {}
+    steps = []
     for snippet in snippets:
         for long, short in small.items():
             snippet = snippet.replace(long, short)
         exec(snippet, names)
-    assert names["model"].num_timesteps == 128
+        steps.append(names["model"].num_timesteps)
+    assert steps == [64, 64, 128, 64]
+    assert names["sac"].logger.name_to_value["intrinsic/bonus_mean"] > 0
+    assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == [
+        "rl_model_32_steps.zip",
+        "rl_model_64_steps.zip",
+        "rl_model_bonus_32_steps.safetensors",
+        "rl_model_bonus_64_steps.safetensors",
+    ]

@@ -91,6 +91,7 @@ class Task:
     solved: float  # a larger final return counts as solved
     titles: Mapping[str, str]  # by arm
     looks: Mapping[str, Look]
+    last: int = LAST  # episodes whose mean return is the final return
 
 
 TASK = Task(FOLDER, ENV, STEPS, SOLVED, TITLES, LOOKS)
@@ -138,7 +139,7 @@ def summarise_run(
     """The row of a run; UserError if no episode ended."""
     if not episodes:
         raise UserError(f"no episode ended in {steps} steps: take more steps")
-    final = float(np.mean([episode.total for episode in episodes[-LAST:]]))
+    final = float(np.mean([episode.total for episode in episodes[-task.last :]]))
     return Row(
         arm,
         seed,
@@ -264,7 +265,7 @@ def draw(found: Found, stem: Path, task: Task = TASK) -> list[Path]:
 
 def table(runs: Runs, task: Task = TASK) -> str:
     """Markdown: one line per arm."""
-    note = f"mean return of the last {LAST} training episodes of each run, without the bonus"
+    note = f"mean return of the last {task.last} training episodes of each run, without the bonus"
     lines = []
     for arm, own in by_arm(runs, task).items():
         rows = [row for row, _ in own.values()]
@@ -283,14 +284,14 @@ def table(runs: Runs, task: Task = TASK) -> str:
     return f"{task.env}, {note}.\n\n{table_of(lines)}"
 
 
-def smooth(episodes: Sequence[EpisodeEnd]) -> tuple[FloatArray, FloatArray]:
-    """Steps [n] and the mean return of the last LAST episodes up to there, [n]."""
+def smooth(episodes: Sequence[EpisodeEnd], last: int = LAST) -> tuple[FloatArray, FloatArray]:
+    """Steps [n] and the mean return of the `last` episodes up to there, [n]."""
     totals = np.cumsum([0.0, *(episode.total for episode in episodes)])
     ends = np.arange(1, len(episodes) + 1)
-    starts = np.maximum(0, ends - LAST)
+    starts = np.maximum(0, ends - last)
     means = (totals[ends] - totals[starts]) / (ends - starts)
-    steps, last = np.unique([episode.steps for episode in episodes][::-1], return_index=True)
-    return steps.astype(float), means[::-1][last]  # including all episodes that ended at a step
+    steps, newest = np.unique([episode.steps for episode in episodes][::-1], return_index=True)
+    return steps.astype(float), means[::-1][newest]  # including all episodes that ended at a step
 
 
 @in_our_style
@@ -298,10 +299,10 @@ def _draw_figure(runs: Runs, stem: Path, title: str, task: Task) -> Path:
     """Learning curves of all arms with every seed, and the return that counts as solved."""
     curves = []
     for arm, own in by_arm(runs, task).items():
-        of_seeds = [smooth(episodes) for _, episodes in own.values()]
+        of_seeds = [smooth(episodes, task.last) for _, episodes in own.values()]
         grid, values = on_common_steps([s for s, _ in of_seeds], [r for _, r in of_seeds])
         curves.append(Curve(task.titles[arm], arm, grid / 1000, values, end=grid[-1] / 1000))
-    axes = f"return, mean of {LAST} episodes", "environment steps (thousands)"
+    axes = f"return, mean of {task.last} episodes", "environment steps (thousands)"
     panel, drawn = Panel(task.env, curves, *axes), {curve.method for curve in curves}
     looks = {task.titles[arm]: look for arm, look in task.looks.items() if arm in drawn}
     figure, (axis,) = arrange(1, title)
