@@ -621,10 +621,8 @@ def test_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "1_000_000": "64",
         "10_000": "32",
         "1_000": "20",
-        'PPO("MlpPolicy", "MountainCarContinuous-v0"': 'PPO("MlpPolicy", "MountainCarContinuous-v0", '
-        'n_steps=64, device="cpu"',
-        'SAC("MlpPolicy", "MountainCarContinuous-v0"': 'SAC("MlpPolicy", "MountainCarContinuous-v0", '
-        'learning_starts=50, device="cpu"',
+        'PPO("MlpPolicy",': 'PPO("MlpPolicy", n_steps=64, device="cpu", env=',
+        'SAC("MlpPolicy",': 'SAC("MlpPolicy", learning_starts=50, device="cpu", env=',
     }
     names: dict[str, Any] = {}
     steps = []

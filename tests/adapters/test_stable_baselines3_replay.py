@@ -155,6 +155,7 @@ def test_no_row_crosses_an_episode_and_none_is_stale(kind: type[Any], replay: st
     assert probe.truncated > 0.04 * STEPS
     callback._gather()
     assert callback._replay is not None
+    assert all(model.replay_buffer.dones[place] for place in callback._replay.ends)  # no others
     method.batches += callback._replay.pending  # what is not yet trained on
     check_oracle(method, envs, STEPS // envs, probe.ended)
 
@@ -425,6 +426,27 @@ def test_rows_of_an_unknown_successor_have_no_bonus() -> None:
     assert unknown.sum() > 100
     np.testing.assert_array_equal(rewards[unknown], reward_env[unknown])
     np.testing.assert_allclose(rewards[~ended], 2 * reward_env[~ended] + 1e-3, rtol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore:The last trajectory in the replay buffer")
+def test_ends_of_rows_that_were_overwritten_are_not_used() -> None:
+    """A training without the callback overwrites rows whose ends it kept."""
+    env = VecNormalize(oracles(2, CONTINUOUS, 0.3), clip_obs=0.5, norm_reward=False)
+    model, method = random_walker(SAC, env, buffer_size=100, **SAVING), Clock()
+    callback = IntrinsicRewardCallback(method, 1.0, learn_every=10)
+    model.learn(100, callback=callback)
+    assert callback._replay is not None
+    kept = len(callback._replay.ends)
+    model.learn(60, callback=None)
+    method.scored.clear()
+    model.learn(2, callback=[callback, Draws(1, 300, lambda samples: None)])
+    assert len(callback._replay.ends) >= kept - 2
+    (batch,) = method.scored
+    obs, after = np.asarray(batch.obs), np.asarray(batch.next_obs)
+    assert batch.ended is not None
+    assert batch.ended.sum() > 10
+    np.testing.assert_array_equal(after[:, 1], obs[:, 1])
+    np.testing.assert_array_equal(after[:, 2], obs[:, 2] + 1)
 
 
 class Interrupted(BaseException):
