@@ -33,6 +33,10 @@ SHORT = {
         r"4,096 steps   return +\S+   bonus 0\.\d+   farthest -",
     ),
     "05_new_method": ([], r"(?s)✓ ranks .* in 9\d%.*20,000   0\.0\d+ +229"),
+    "06_off_policy": (
+        ["--steps", "650"],
+        r"bonus 0\.0\d+[1-9]\d*, share 0\.[1-9]\d?\n0 of the last 0",
+    ),
     "07_torchrl": (["--steps", "4096"], r"4,096 steps   bonus 0\.0\d+\n0 of \d episodes reached"),
     "08_skrl": (["--steps", "8192"], r"8,192 steps   bonus 0\.0\d+\n0 of the last 8 episodes"),
 }

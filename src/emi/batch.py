@@ -134,13 +134,14 @@ class Transitions:
     ended. Actions are in the units of the environment's action space. The rows of one environment
     are in time order. `env_index` and `ended` are for methods that keep a running value or a memory
     per environment. Without `env_index` all rows are of one environment; without `ended` no
-    episode ends.
+    episode ends. Rows that were drawn from a replay buffer are in no order: their `env_index` is
+    −1, and a method must not continue a running value with them.
     """
 
     obs: Any  # Columns, [n, *observation]
     action: Any  # Columns, [n, *action]
     next_obs: Any  # Columns, [n, *observation]
-    env_index: IntArray | Tensor | None = None  # [n], the environment of a row, from 0
+    env_index: IntArray | Tensor | None = None  # [n], the environment of a row; −1: in no order
     ended: BoolArray | Tensor | None = None  # [n], whether the environment's next row starts anew
 
     def __post_init__(self) -> None:

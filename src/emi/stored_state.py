@@ -18,6 +18,7 @@ from emi.errors import UserError
 
 EXTRA = "_extra_state"  # PyTorch's key of what `get_extra_state` returns
 _ADAM = ("lr", "betas", "eps", "weight_decay", "amsgrad", "maximize", "params")
+_COUNTERS = ("step", "mu_product", "eta", "mu")  # of PyTorch's optimizers, one number each
 _TWISTER_WORDS = 624  # of the Mersenne Twister, PyTorch's generator on the CPU
 # Integers of NumPy's generators, and the number of values each may have.
 _GENERATOR_INTS = {"state": 2**128, "inc": 2**128, "has_uint32": 2, "uinteger": 2**32}
@@ -128,6 +129,38 @@ def expect_adam(found: Any, optimizer: torch.optim.Adam, place: str) -> None:
         expect_tensor(moments["step"], (), torch.float32, f"{where}.step", low=0)
         expect_tensor(moments["exp_avg"], like.shape, like.dtype, f"{where}.exp_avg")
         expect_tensor(moments["exp_avg_sq"], like.shape, like.dtype, f"{where}.exp_avg_sq", low=0)
+
+
+def expect_optimizer(found: Any, optimizer: torch.optim.Optimizer, place: str) -> None:
+    """Raise UserError unless `found` is a state of this optimizer, of any kind.
+
+    Settings may differ in value, because schedules change them, but not in type. Tensors have the
+    shape of their parameter, except for the counters of PyTorch's optimizers.
+    """
+    expect_keys(found, ("state", "param_groups"), place)
+    groups, own = found["param_groups"], optimizer.state_dict()["param_groups"]
+    where = f"{place}.param_groups"
+    expect(isinstance(groups, list) and len(groups) == len(own), groups, where, f"{len(own)} dicts")
+    for i, (group, expected) in enumerate(zip(groups, own, strict=True)):
+        expect_keys(group, expected, f"{where}.{i}")
+        for key, value in expected.items():
+            right = type(group[key]) is type(value)
+            expect(right, group[key], f"{where}.{i}.{key}", f"a {type(value).__name__}")
+        same = _same(group["params"], expected["params"])
+        expect(same, group["params"], f"{where}.{i}.params", _described(expected["params"]))
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    expect_keys(found["state"], (), f"{place}.state", optional=range(len(parameters)))
+    for i, entry in found["state"].items():
+        where, like = f"{place}.state.{i}", parameters[i]
+        expect(isinstance(entry, dict), entry, where, "a dict")
+        for key, value in entry.items():
+            if isinstance(value, Tensor):
+                shape = () if key in _COUNTERS else like.shape
+                dtype = torch.float32 if key in _COUNTERS else like.dtype
+                expect_tensor(value, shape, dtype, f"{where}.{key}")
+            else:
+                plain = isinstance(value, bool | int | float | None)
+                expect(plain, value, f"{where}.{key}", "a tensor or a number")
 
 
 def expect_torch_generator(found: Any, place: str) -> None:

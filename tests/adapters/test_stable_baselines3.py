@@ -14,8 +14,8 @@ import pytest
 import torch
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
 from safetensors.torch import save_file
-from sb3_contrib import TRPO, MaskablePPO, RecurrentPPO
-from stable_baselines3 import A2C, DQN, PPO, SAC, TD3
+from sb3_contrib import ARS, TRPO, MaskablePPO, RecurrentPPO
+from stable_baselines3 import A2C, PPO
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.buffers import RolloutBuffer
 from stable_baselines3.common.callbacks import BaseCallback, EvalCallback, EveryNTimesteps
@@ -524,11 +524,9 @@ def test_a_file_of_a_stranger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
             callback.load(path)
 
 
-@pytest.mark.parametrize("kind", [SAC, TD3, DQN], ids=lambda kind: kind.__name__)
-def test_off_policy_algorithms_are_rejected(kind: type[BaseAlgorithm]) -> None:
-    actions = THREE if kind is DQN else Box(-1, 1, (1,), np.float32)
-    model = kind("MlpPolicy", oracles(1, actions), buffer_size=10, device="cpu")
-    message = rf"supports PPO, A2C, .*; {kind.__name__} is not an on-policy .* is not supported$"
+def test_algorithms_without_a_buffer_of_rewards_are_rejected() -> None:
+    model = ARS("LinearPolicy", Oracle(0, THREE, 0.1), n_delta=1, device="cpu")
+    message = r"supports PPO, A2C, .*, and SAC, TD3, .*; ARS is not supported$"
     with pytest.raises(ValueError, match=message):
         model.learn(10, callback=IntrinsicRewardCallback(Recording(), 0.1))
 
@@ -636,10 +634,25 @@ def test_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     snippets = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.S)
     assert len(snippets) >= 2
-    small = {"1_000_000": "64", '-v0")': '-v0", n_steps=64, device="cpu")'}
+    small = {
+        "1_000_000": "64",
+        "10_000": "32",
+        "1_000": "20",
+        'PPO("MlpPolicy",': 'PPO("MlpPolicy", n_steps=64, device="cpu", env=',
+        'SAC("MlpPolicy",': 'SAC("MlpPolicy", learning_starts=50, device="cpu", env=',
+    }
     names: dict[str, Any] = {}
+    steps = []
     for snippet in snippets:
         for long, short in small.items():
             snippet = snippet.replace(long, short)
         exec(snippet, names)
-    assert names["model"].num_timesteps == 128
+        steps.append(names["model"].num_timesteps)
+    assert steps == [64, 64, 128, 64]
+    assert names["sac"].logger.name_to_value["intrinsic/bonus_mean"] > 0
+    assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == [
+        "rl_model_32_steps.zip",
+        "rl_model_64_steps.zip",
+        "rl_model_bonus_32_steps.safetensors",
+        "rl_model_bonus_64_steps.safetensors",
+    ]

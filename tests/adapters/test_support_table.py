@@ -13,7 +13,7 @@ import pytest
 import torch
 from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from sb3_contrib import TRPO, MaskablePPO, RecurrentPPO
+from sb3_contrib import QRDQN, TQC, TRPO, CrossQ, MaskablePPO, RecurrentPPO
 from skrl.agents.torch import ppo as skrl_ppo
 from skrl.envs.wrappers.torch import wrap_env
 from skrl.memories.torch import RandomMemory
@@ -24,7 +24,7 @@ from skrl.utils.model_instantiators.torch import (
     gaussian_model,
     multicategorical_model,
 )
-from stable_baselines3 import A2C, DQN, PPO, SAC, TD3
+from stable_baselines3 import A2C, DDPG, DQN, PPO, SAC, TD3
 from stable_baselines3.common.vec_env import DummyVecEnv
 from torchrl.envs import GymWrapper, SerialEnv, TransformedEnv
 
@@ -185,16 +185,21 @@ def in_skrl(method: Any, spaces: tuple[Box, gymnasium.Space]) -> float:
     return intrinsic.scalars["intrinsic/bonus_mean"]
 
 
+ON_POLICY = (PPO, A2C, TRPO, RecurrentPPO, MaskablePPO)
+OFF_POLICY = (SAC, TD3, DDPG, TQC, CrossQ, DQN, QRDQN)
+
+
 def in_sb3(kind: type[Any]) -> Callable[[Any, tuple[Box, gymnasium.Space]], float]:
     def train(method: Any, spaces: tuple[Box, gymnasium.Space]) -> float:
-        recurrent, on_policy = kind is RecurrentPPO, kind not in (SAC, TD3, DQN)
+        recurrent, on_policy = kind is RecurrentPPO, kind in ON_POLICY
         images = spaces[0].dtype == np.uint8
         nets: dict[str, Any] = {"net_arch": [8]}
         if recurrent:
             nets["lstm_hidden_size"] = 8
         if images:
             nets["features_extractor_kwargs"] = {"features_dim": 8}
-        settings: dict[str, Any] = {"n_steps": STEPS} if on_policy else {"buffer_size": 10}
+        replay = {"buffer_size": 40, "learning_starts": 4, "train_freq": 1, "batch_size": 8}
+        settings: dict[str, Any] = {"n_steps": STEPS} if on_policy else replay
         if on_policy and kind is not A2C:
             settings["batch_size"] = STEPS
         if kind in (PPO, RecurrentPPO, MaskablePPO):
@@ -205,7 +210,10 @@ def in_sb3(kind: type[Any]) -> Callable[[Any, tuple[Box, gymnasium.Space]], floa
             model = kind(policy, envs, policy_kwargs=nets, seed=0, device="cpu", **settings)
         except AssertionError as error:  # SB3's own error about action spaces
             raise ValueError(str(error)) from None
-        callback = None if method is None else IntrinsicRewardCallback(method, 1.0)
+        learn_every = None if on_policy else 8
+        callback = None
+        if method is not None:
+            callback = IntrinsicRewardCallback(method, 1.0, learn_every=learn_every)
         model.learn(STEPS * NUM_ENVS, callback=callback, log_interval=10**6)
         if callback is None:
             return 0.0
@@ -224,7 +232,7 @@ TRAINERS: dict[str, Callable[[Any, tuple[Box, gymnasium.Space]], float]] = {
     "`add_intrinsic_reward`, skrl's PPO": in_skrl,
     **{
         f"`IntrinsicRewardCallback`, {kind.__name__}": in_sb3(kind)
-        for kind in (PPO, A2C, TRPO, RecurrentPPO, MaskablePPO, SAC, TD3, DQN)
+        for kind in ON_POLICY + OFF_POLICY
     },
 }
 
@@ -298,5 +306,5 @@ def test_a_trainer(name: str) -> None:
             with pytest.raises(RuntimeError, match="result type Float"):
                 TRAINERS[name](method, spaces)
         else:
-            with pytest.raises(ValueError, match=r"not supported|only supports"):
+            with pytest.raises(ValueError, match=r"not supported|only supports|CnnPolicy unknown"):
                 TRAINERS[name](method, spaces)

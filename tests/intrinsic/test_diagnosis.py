@@ -177,14 +177,14 @@ def test_questions_without_data_are_not_answered() -> None:
 
 
 def test_a_failure_on_the_way_leaves_the_method_as_it_was() -> None:
-    counts = Counts()
+    class Failing(Counts):
+        def learn(self, batch: Transitions) -> dict[str, float]:
+            super().learn(batch)
+            raise RuntimeError("mine")
 
-    def broken(reward: np.ndarray) -> np.ndarray:
-        counts.learn(walk(100))
-        raise RuntimeError("mine")
-
+    counts = Failing()
     with pytest.raises(RuntimeError, match="mine"):
-        diagnose(counts, walk(), advantages=broken)
+        diagnose(counts, walk())
     assert counts.counts.sum() == 0
 
 

@@ -146,3 +146,18 @@ def test_wrong_discounts_raise_a_user_error() -> None:
         with pytest.raises(UserError, match=r"discount must be in \(0, 1\]"):
             NormalizeReward(Column(0), discount=wrong)
     assert emi.NormalizeReward is NormalizeReward
+
+
+def test_rows_in_no_order_are_divided_by_the_scale_so_far() -> None:
+    """Drawn from a replay buffer, they do not continue the running sum of an environment."""
+    method = NormalizeReward(Column(0), discount=0.5)
+    method.learn(batch_to((1.0, 0, 0), (2.0, 0, 0)))
+    scale = np.std([0.0, 1.0, 2.5])  # R of no row, of the first and of the second
+    rows = batch_to((4.0, 0, 0), (8.0, 0, 0), (6.0, 0, 0))
+    drawn = dataclasses.replace(rows, env_index=np.full(3, -1))
+    for batch in (drawn, drawn[1:2]):  # whatever else is in the batch
+        halved = np.asarray(batch.next_obs)[:, 0] / 2  # by the column, which was trained once
+        np.testing.assert_allclose(method.reward(batch), halved / scale, rtol=1e-6)
+    # Without a scale, as before the first training, the rows themselves give one.
+    fresh = NormalizeReward(Column(0), discount=0.5)
+    assert torch.equal(fresh.reward(drawn), fresh.reward(rows))

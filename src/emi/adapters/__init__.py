@@ -10,7 +10,7 @@ from emi.adapters.schedule import linear_schedule
 
 if TYPE_CHECKING:
     from emi.adapters.skrl import add_intrinsic_reward
-    from emi.adapters.stable_baselines3 import IntrinsicRewardCallback
+    from emi.adapters.stable_baselines3 import BonusCheckpointCallback, IntrinsicRewardCallback
     from emi.adapters.torchrl import (
         IntrinsicRewardModule,
         IntrinsicRewardTransform,
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "BonusCheckpointCallback",
     "IntrinsicRewardCallback",
     "IntrinsicRewardModule",
     "IntrinsicRewardTransform",
@@ -29,6 +30,7 @@ __all__ = [
 
 # These trainers are extras; the other adapters work without them.
 _OPTIONAL = {
+    "BonusCheckpointCallback": "stable_baselines3",
     "IntrinsicRewardCallback": "stable_baselines3",
     "IntrinsicRewardModule": "torchrl",
     "IntrinsicRewardTransform": "torchrl",

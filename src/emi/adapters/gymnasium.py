@@ -15,6 +15,12 @@ from emi.adapters.schedule import Eta, eta_at
 from emi.batch import Array, BoolArray, FloatArray, Transitions
 from emi.errors import UserError, check_finite
 from emi.intrinsic.contract import IntrinsicReward
+from emi.intrinsic.outside_state import (
+    OutsideState,
+    check_optimizers,
+    load_optimizers,
+    optimizer_states,
+)
 from emi.spaces import autoreset_mode
 from emi.stored_state import check_module
 
@@ -67,6 +73,7 @@ class IntrinsicRewardVectorWrapper(VectorWrapper):
             raise UserError(f"learn_every must be 1 or more, got {learn_every}")
         eta_at(eta, 0)  # raise for a wrong value here, not in the first step
         self.method = method
+        self._outside = OutsideState(method)
         self.eta = eta
         self.learn_every = learn_every
         self.intrinsic_only = intrinsic_only
@@ -181,14 +188,17 @@ class IntrinsicRewardVectorWrapper(VectorWrapper):
         """The state of the method, the transitions not yet trained on, and the last observations.
 
         Nested dicts of tensors and plain values. The state of the environments is not included:
-        restore them yourself, or reset them.
+        restore them yourself, or reset them. A warning names plain attributes of the method that
+        changed and are not included.
         """
+        self._outside.warn()
         unlearnt = None
         if self._unlearnt:
             rows = vars(_joined(self._unlearnt))
             unlearnt = {name: torch.tensor(column) for name, column in rows.items()}
         return {
             "method": copy.deepcopy(dict(self.method.state_dict())),  # training will change it
+            "optimizers": copy.deepcopy(optimizer_states(self.method)),
             "learnt": self._learnt,
             "scalars": self.scalars,
             "steps": self._taken,
@@ -206,7 +216,9 @@ class IntrinsicRewardVectorWrapper(VectorWrapper):
                 f"the state is of {len(resetting)} environments, the wrapper has {self.num_envs}"
             )
         check_module(self.method, state["method"], "method")
+        check_optimizers(self.method, state["optimizers"], "optimizers")
         self.method.load_state_dict(state["method"])
+        load_optimizers(self.method, state["optimizers"])
         self._learnt = state["learnt"]
         self._scalars = dict(state["scalars"])
         self._taken = state["steps"]

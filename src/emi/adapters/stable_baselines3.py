@@ -1,11 +1,14 @@
-"""An intrinsic reward for the on-policy algorithms of Stable-Baselines3, as a callback.
+"""An intrinsic reward for the algorithms of Stable-Baselines3, as a callback.
 
     method = emi.EMI(model.observation_space, model.action_space)
     model.learn(1_000_000, callback=IntrinsicRewardCallback(method, eta=0.01))
 
-At the end of a rollout the method scores its transitions and trains on them. The bonus is added to
-the rewards of the buffer, which computes returns and advantages again, so that the bonus is
-discounted like any reward.
+On-policy: at the end of a rollout the method scores its transitions and trains on them. The bonus
+is added to the rewards of the buffer, which computes returns and advantages again, so that the
+bonus is discounted like any reward.
+
+Off-policy: the method trains on new transitions, and scores rows when they are drawn from the
+replay buffer (`stable_baselines3_replay`).
 """
 
 from __future__ import annotations
@@ -26,6 +29,12 @@ from emi.batch import Array, Rows, Transitions
 from emi.durable_file import write_durably
 from emi.errors import UserError, check_finite
 from emi.intrinsic.contract import IntrinsicReward, score_and_learn
+from emi.intrinsic.outside_state import (
+    OutsideState,
+    check_optimizers,
+    load_optimizers,
+    optimizer_states,
+)
 from emi.nets import reads_as_vectors
 from emi.program import install
 from emi.spaces import ActionGroups, require_actions, require_box
@@ -34,17 +43,27 @@ from emi.stored_state import check_module
 from emi.untrusted_file import open_regular
 
 try:
-    from stable_baselines3.common.callbacks import BaseCallback
+    from stable_baselines3.common.base_class import BaseAlgorithm
+    from stable_baselines3.common.callbacks import BaseCallback, CheckpointCallback
+    from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
     from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
     from stable_baselines3.common.utils import obs_as_tensor
     from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper, VecNormalize
+
+    from emi.adapters.stable_baselines3_replay import (
+        LEARN_EVERY,
+        Draw,
+        Replay,
+        require_true_transitions,
+    )
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
         f"IntrinsicRewardCallback needs Stable-Baselines3: {install('sb3')}",
         name=error.name,
     ) from error
 
-SUPPORTED = "PPO, A2C, TRPO, RecurrentPPO and MaskablePPO"
+ON_POLICY = "PPO, A2C, TRPO, RecurrentPPO and MaskablePPO"
+OFF_POLICY = "SAC, TD3, DDPG, DQN, TQC, CrossQ and QRDQN"
 FORMAT, VERSION = "emi-intrinsic-reward", 1
 RAW_END = "emi_raw_terminal_observation"  # next to `terminal_observation` in the infos
 
@@ -75,31 +94,66 @@ class Steps:
 
 
 class IntrinsicRewardCallback(BaseCallback):
-    """Adds eta · bonus to the rewards of every rollout, before the policy is trained on it.
+    """Adds eta · bonus to the rewards that the policy is trained on.
+
+    On-policy algorithms: the method scores every rollout and is trained on it, before the policy
+    is. Off-policy algorithms: the method is trained after every `learn_every` steps (1,000 if not
+    given) of the environments, on all their transitions together, each exactly once. Rows of the
+    replay buffer are scored whenever they are drawn, by the method as of then; the buffer itself
+    holds rewards without a bonus. Nothing is added before the first training of the method.
 
     `eta` is a number or a function of the environment steps so far; one value, taken at
     the end of the rollout, is used for the whole rollout. With eta = 0, and not `intrinsic_only`,
     training is bit for bit as without the callback; the method is still trained.
 
     With `intrinsic_only` the bonus replaces the environment's reward. The bootstrap value that SB3
-    adds at a time-out, γ·V of the last observation, is kept: it is not a reward.
+    adds to a rollout at a time-out, γ·V of the last observation, is kept: it is not a reward.
 
     Logs `intrinsic/bonus_mean`, `intrinsic/bonus_std`, `intrinsic/eta`, `intrinsic/share`
     (Σ|η·bonus| / (Σ|η·bonus| + Σ|r|), r the environment's reward after VecNormalize)
     and the scalars of the method.
     """
 
-    def __init__(self, method: IntrinsicReward, eta: Eta, *, intrinsic_only: bool = False) -> None:
+    def __init__(
+        self,
+        method: IntrinsicReward,
+        eta: Eta,
+        *,
+        intrinsic_only: bool = False,
+        learn_every: int | None = None,
+    ) -> None:
         super().__init__()
+        if learn_every is not None and learn_every < 1:
+            raise UserError(f"learn_every must be 1 or more, got {learn_every}")
         self.method = method
         self.eta = eta
         self.intrinsic_only = intrinsic_only
+        self.learn_every = learn_every
+        self._outside = OutsideState(method)
+        self._replay: Replay | None = None  # of an off-policy algorithm
+        self._steps: Steps | None = None
+        self._loaded = False
 
     def save(self, path: str | Path) -> None:
-        """Write the state of the method as safetensors, with plain values as JSON in the header."""
+        """Write the state of the method as safetensors, with plain values as JSON in the header.
+
+        For an off-policy algorithm, the transitions that the method was not trained on yet are
+        part of the file. So are optimizers that are plain attributes of the method; a warning names
+        other plain attributes that changed and are not.
+        """
         method = self.method
-        encoded = encode(dict(method.state_dict()))
+        self._outside.warn()
+        state: dict[str, Any] = dict(method.state_dict())
+        others: dict[str, Any] = {}
+        if own := optimizer_states(method):
+            others["optimizers"] = own
+        if self._replay is not None:
+            self._gather()
+            others["replay"] = self._replay.state()
+        encoded = encode({"method": state, **others} if others else state)
         kept = {"version": VERSION, "method": type(method).__name__, "state": encoded.skeleton}
+        if others:
+            kept["others"] = list(others)
         # One entry, so that equal states give equal files: several are written in random order.
         metadata = {FORMAT: json.dumps(kept, allow_nan=False)}
         write_durably(Path(path), serialize(encoded.tensors, metadata))
@@ -129,14 +183,25 @@ class IntrinsicRewardCallback(BaseCallback):
         own = type(method).__name__
         if name != own:
             raise UserError(f"{path} holds the state of {name}, not of {own}")
+        replay, own_optimizers = None, {}
+        if others := kept.get("others"):
+            try:
+                own_optimizers = state.get("optimizers", {})
+                replay = Replay.of(state["replay"]) if "replay" in others else None
+                state = state["method"]
+            except (ValueError, TypeError, KeyError, AttributeError, IndexError) as error:
+                raise UserError(f"{path} is damaged: {error}") from None
         try:
             check_module(method, state, own)
+            check_optimizers(method, own_optimizers, f"{own}.optimizers")
             method.load_state_dict(state)
+            load_optimizers(method, own_optimizers)
         except (UserError, RuntimeError) as error:
             raise UserError(
                 f"{path} is the state of {own} with other spaces or another config: "
                 f"build the method with the same spaces and config ({error})"
             ) from error
+        self._replay, self._steps, self._loaded = replay, None, True
 
     @property
     def _algorithm(self) -> OnPolicyAlgorithm:
@@ -144,10 +209,16 @@ class IntrinsicRewardCallback(BaseCallback):
 
     def _init_callback(self) -> None:
         name = type(self.model).__name__
-        if not isinstance(self.model, OnPolicyAlgorithm):
+        if not isinstance(self.model, OnPolicyAlgorithm | OffPolicyAlgorithm):
             raise UserError(
-                f"IntrinsicRewardCallback supports {SUPPORTED}; {name} is not an on-policy "
-                "algorithm and is not supported"
+                f"IntrinsicRewardCallback supports {ON_POLICY}, and {OFF_POLICY}; {name} is not "
+                "supported"
+            )
+        if isinstance(self.model, OffPolicyAlgorithm):
+            require_true_transitions(self.model)
+        elif self.learn_every is not None:
+            raise UserError(
+                f"with {name} the method is trained after every rollout: leave out learn_every"
             )
         eta_at(self.eta, self.model.num_timesteps)
         self._normalize = _normalizer_of_observations(self.model)
@@ -158,6 +229,17 @@ class IntrinsicRewardCallback(BaseCallback):
             source = "the observation_space of the environment inside VecNormalize"
         self._space = require_box(space)
         _require_fit(self.method, self._space, self.model.action_space, source)
+        if isinstance(self.model, OffPolicyAlgorithm):
+            if self._normalize not in (None, self.model.get_vec_normalize_env()):
+                raise UserError(
+                    "the replay buffer holds observations that an inner VecNormalize normalised: "
+                    "use one VecNormalize for observations and rewards"
+                )
+            self._replay = self._replay or Replay(trained=self._loaded)
+            normalized = self._normalize is not None
+            self._replay.attach(self.model, self.method, self._space, normalized=normalized)
+        else:
+            self._replay = None
 
     def _on_training_start(self) -> None:
         if self.parent is not None:
@@ -167,16 +249,29 @@ class IntrinsicRewardCallback(BaseCallback):
             )
         if self._normalize is not None:
             _keep_raw_ends(self._normalize.venv)
+        if self._replay is not None:
+            obs = self._raw(self.model._last_obs)
+            self._gather()
+            self._replay.begin(obs)
+            self._steps = Steps([obs])
+            self._draw = Draw(
+                self._replay,
+                lambda: eta_at(self.eta, self.model.num_timesteps),
+                intrinsic_only=self.intrinsic_only,
+            )
 
     def _on_training_end(self) -> None:
         if self._normalize is not None:
             vars(self._normalize.venv).pop("step_wait", None)
+        if self._replay is not None:
+            self._draw.detach()
 
     def _on_rollout_start(self) -> None:
-        self._steps = Steps([self._raw(self._algorithm._last_obs)])
+        if self._replay is None:
+            self._steps = Steps([self._raw(self._algorithm._last_obs)])
 
     def _on_step(self) -> bool:
-        now, steps = self.locals, self._steps
+        now, steps = self.locals, cast(Steps, self._steps)
         for env in np.flatnonzero(now["dones"]):
             info = now["infos"][env]
             end = info.get("terminal_observation" if self._normalize is None else RAW_END)
@@ -190,16 +285,38 @@ class IntrinsicRewardCallback(BaseCallback):
         # MaskablePPO has discrete actions only, which are not clipped.
         steps.actions.append(np.array(now.get("clipped_actions", now["actions"])))
         steps.rewards.append(np.array(now["rewards"], np.float32))
+        if self._replay is not None:
+            step = len(steps.actions) - 1
+            ends = {int(env): steps.ends[step, int(env)] for env in np.flatnonzero(now["dones"])}
+            self._replay.keep_ends(steps.observations[step], now["buffer_actions"], ends)
+            self._learn_if_due(self._replay)
         return True
 
+    def _learn_if_due(self, replay: Replay) -> None:
+        """Train the method if `learn_every` steps came in since its last training."""
+        steps = cast(Steps, self._steps)
+        earlier = sum(map(len, replay.pending)) // len(steps.observations[0])
+        if earlier + len(steps.actions) >= (self.learn_every or LEARN_EVERY):
+            self._gather()
+            for name, value in replay.learn().items():
+                self.logger.record(name, value)
+
+    def _gather(self) -> None:
+        """Move the steps of an off-policy algorithm to the transitions not yet trained on."""
+        if self._replay is not None and self._steps is not None and self._steps.actions:
+            self._replay.pending.append(self._steps.transitions())
+            self._steps = Steps([self._steps.observations[-1]])
+
     def _on_rollout_end(self) -> None:
-        buffer = self._algorithm.rollout_buffer
+        if self._replay is not None:
+            return
+        steps, buffer = cast(Steps, self._steps), self._algorithm.rollout_buffer
         eta = eta_at(self.eta, self.num_timesteps)
-        scored, scalars = score_and_learn(self.method, self._steps.transitions())
+        scored, scalars = score_and_learn(self.method, steps.transitions())
         bonus = scored.detach().cpu().numpy().reshape(buffer.rewards.shape)
         check_finite("the intrinsic reward", bonus)
 
-        reward_env, reward_int = np.stack(self._steps.rewards), eta * bonus
+        reward_env, reward_int = np.stack(steps.rewards), eta * bonus
         if self.intrinsic_only or eta != 0:
             last_values = self._last_values()
             if self.intrinsic_only:
@@ -243,12 +360,34 @@ class IntrinsicRewardCallback(BaseCallback):
         if np.abs(last - buffer.advantages[-1]).max() > 1e-3 * scale:
             raise UserError(
                 f"the advantages of {type(self.model).__name__} cannot be computed again from its "
-                f"rollout buffer: use {SUPPORTED}"
+                f"rollout buffer: use {ON_POLICY}"
             )
         return values
 
 
-def _normalizer_of_observations(model: OnPolicyAlgorithm) -> VecNormalize | None:
+class BonusCheckpointCallback(CheckpointCallback):
+    """Stable-Baselines3's CheckpointCallback, which saves the bonus with every checkpoint.
+
+    The state of `bonus` is written to `<name_prefix>_bonus_<steps>_steps.safetensors` next to the
+    file of the model; its `load` reads it. All other arguments are those of CheckpointCallback.
+    Pass both callbacks to `learn`, in a list.
+    """
+
+    def __init__(self, bonus: IntrinsicRewardCallback, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self.bonus = bonus
+
+    def _on_training_start(self) -> None:
+        if getattr(self.bonus, "model", None) is not self.model:
+            raise UserError("pass the IntrinsicRewardCallback to learn as well, in a list")
+
+    def _on_step(self) -> bool:
+        if self.n_calls % self.save_freq == 0:
+            self.bonus.save(self._checkpoint_path("bonus_", extension="safetensors"))
+        return super()._on_step()
+
+
+def _normalizer_of_observations(model: BaseAlgorithm) -> VecNormalize | None:
     found, env = [], model.get_env()
     while isinstance(env, VecEnvWrapper):
         if isinstance(env, VecNormalize) and env.norm_obs:

@@ -196,7 +196,7 @@ class IntrinsicRewardModule(TensorDictModuleBase):  # type: ignore[misc] # no st
         eta = eta_at(self.eta, self._taken)
         reward_env = tensordict.get(self.reward_key)
         scalars: dict[str, float] = {}
-        scored = batch.action.new_zeros(len(batch), dtype=torch.float32)  # type: ignore[union-attr]
+        scored = batch.action.new_zeros(len(batch), dtype=torch.float32)
         if known is None:
             scored, scalars = score_then_learn(self.method, batch)
         elif bool(known.any()):

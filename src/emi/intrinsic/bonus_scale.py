@@ -86,15 +86,21 @@ class BonusScale:
         Tensors stay on their device if `env_index` is one too.
         """
         if isinstance(env_index, Tensor):
-            index, last = env_index.to(bonus.device), self.last.to(bonus.device)
+            index, last = env_index.to(bonus.device).clamp(min=0), self.last.to(bonus.device)
             return discounted_sums_on_device(bonus.double(), index, last, self.discount)
-        stream = np.zeros(len(bonus), np.int64) if env_index is None else env_index
+        stream = np.zeros(len(bonus), np.int64) if env_index is None else np.maximum(env_index, 0)
         rows = bonus.double().cpu().numpy()
         sums, after = discounted_sums(rows, stream, self.last.cpu().numpy(), self.discount)
         return torch.from_numpy(sums).to(bonus.device), torch.from_numpy(after)
 
     def divide(self, bonus: Tensor, env_index: IntArray | Tensor | None) -> Tensor:
-        """Divide [n] bonuses by the scale, which includes them; nothing is stored."""
+        """Divide [n] bonuses by the scale, which includes them; nothing is stored.
+
+        Rows in no order have no running sums. They are divided by the scale of the rows so far, if
+        there is one.
+        """
+        if env_index is not None and (env_index < 0).all() and self.sums.variance > 0:
+            return bonus / self.sums.variance.sqrt()
         return self.divided(bonus, env_index)[0]
 
     def update(self, bonus: Tensor, env_index: IntArray | Tensor | None) -> None:

@@ -76,22 +76,28 @@ def diagnose(
     """
     if len(transitions) < 20:
         raise UserError(f"a diagnosis needs 20 transitions or more, got {len(transitions)}")
-    before = copy.deepcopy(method.state_dict())
-    try:
-        bonus = _bonus(method, transitions)
-        finite = _finite(bonus)
-        answers = {"finite": finite}
-        if finite.good:
-            answers["resets"] = _resets(bonus, transitions)
-            if not bonus.any():  # VIME and EX2 give no bonus before they are trained
-                bonus = _trained(method, transitions, transitions, passes)
-                method.load_state_dict(copy.deepcopy(before))
-            answers["share"] = _share(bonus, reward, eta)
-            answers["advantages"] = _advantages(bonus, reward, eta, advantages)
-            answers |= _novelty(method, transitions, passes)
-    finally:
-        method.load_state_dict(before)
+    bonus = _bonus(method, transitions)
+    finite = _finite(bonus)
+    answers = {"finite": finite}
+    if finite.good:
+        answers["resets"] = _resets(bonus, transitions)
+        if not bonus.any():  # VIME and EX2 give no bonus before they are trained
+            bonus = _trained(_copy(method), transitions, transitions, passes)
+        answers["share"] = _share(bonus, reward, eta)
+        answers["advantages"] = _advantages(bonus, reward, eta, advantages)
+        answers |= _novelty(_copy(method), transitions, passes)
     return Diagnosis(answers)
+
+
+def _copy(method: IntrinsicReward) -> IntrinsicReward:
+    """A copy to train. Restoring the method would restore only what is in its `state_dict`."""
+    try:
+        return copy.deepcopy(method)
+    except Exception as error:  # whatever an attribute of a user's method raises
+        raise UserError(
+            f"a diagnosis trains a copy of the method, and {type(method).__name__} cannot be "
+            f"copied: {error}"
+        ) from error
 
 
 def _bonus(method: IntrinsicReward, batch: Transitions) -> FloatArray:

@@ -22,6 +22,7 @@ from emi.reproduction import (
     report_page,
     robust,
     rounding,
+    sb3_replay,
     sb3_success,
     statistical_tests,
     table_1,
@@ -52,6 +53,8 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     robust.DEVELOPMENT_EXPERIMENT,
     rounding.EXPERIMENT,
     sb3_success.EXPERIMENT,
+    sb3_replay.SAC_EXPERIMENT,
+    sb3_replay.DQN_EXPERIMENT,
     crossing.EXPERIMENT,
     report_page.EXPERIMENT,
 )

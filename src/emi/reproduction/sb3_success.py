@@ -12,7 +12,8 @@ import io
 import multiprocessing
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -77,11 +78,28 @@ class Row(NamedTuple):
 
 
 Runs = dict[Cell, tuple[Row, list[EpisodeEnd]]]
+Work = Callable[[Cell], tuple[Row, list[EpisodeEnd]]]
 
 
-def by_arm(runs: Runs) -> dict[str, Runs]:
-    """The runs of each arm that has any, in the order of TITLES."""
-    arms = {arm: {cell: run for cell, run in runs.items() if cell[0] == arm} for arm in TITLES}
+@dataclass(frozen=True)
+class Task:
+    """An environment, the arms that are compared on it, and where their files are."""
+
+    folder: str
+    env: str
+    steps: int
+    solved: float  # a larger final return counts as solved
+    titles: Mapping[str, str]  # by arm
+    looks: Mapping[str, Look]
+    last: int = LAST  # episodes whose mean return is the final return
+
+
+TASK = Task(FOLDER, ENV, STEPS, SOLVED, TITLES, LOOKS)
+
+
+def by_arm(runs: Runs, task: Task = TASK) -> dict[str, Runs]:
+    """The runs of each arm that has any, in the order of the task."""
+    arms = {arm: {cell: run for cell, run in runs.items() if cell[0] == arm} for arm in task.titles}
     return {arm: own for arm, own in arms.items() if own}
 
 
@@ -111,19 +129,24 @@ def train(arm: str, seed: int, steps: int, **settings: Any) -> list[EpisodeEnd]:
 
 
 def summarise_run(
-    arm: str, seed: int, steps: int, episodes: Sequence[EpisodeEnd], seconds: float
+    arm: str,
+    seed: int,
+    steps: int,
+    episodes: Sequence[EpisodeEnd],
+    seconds: float,
+    task: Task = TASK,
 ) -> Row:
     """The row of a run; UserError if no episode ended."""
     if not episodes:
         raise UserError(f"no episode ended in {steps} steps: take more steps")
-    final = float(np.mean([episode.total for episode in episodes[-LAST:]]))
+    final = float(np.mean([episode.total for episode in episodes[-task.last :]]))
     return Row(
         arm,
         seed,
         steps,
         len(episodes),
         round(final, 3),
-        int(final > SOLVED),
+        int(final > task.solved),
         round(float(np.mean([episode.reached for episode in episodes])), 4),
         next((episode.steps for episode in episodes if episode.reached), None),
         round(seconds, 1),
@@ -137,13 +160,13 @@ def work(cell: Cell, steps: int) -> tuple[Row, list[EpisodeEnd]]:
     return summarise_run(*cell, steps, episodes, time.perf_counter() - start), episodes
 
 
-def save(out: Path, runs: Runs) -> None:
+def save(out: Path, runs: Runs, task: Task = TASK) -> None:
     """Write runs.csv and curves.csv.gz of all runs so far; the same runs give the same bytes."""
     rows, curves = io.StringIO(), io.StringIO()
     table, lines = (csv.writer(file, lineterminator="\n") for file in (rows, curves))
     table.writerow(Row._fields)
     lines.writerow(["arm", "seed", *EpisodeEnd._fields])
-    for cell in sorted(runs, key=lambda cell: (list(TITLES).index(cell[0]), cell[1])):
+    for cell in sorted(runs, key=lambda cell: (list(task.titles).index(cell[0]), cell[1])):
         row, episodes = runs[cell]
         table.writerow(["" if value is None else value for value in row])
         lines.writerows([*cell, e.steps, round(e.total, 3), e.reached] for e in episodes)
@@ -152,7 +175,7 @@ def save(out: Path, runs: Runs) -> None:
     write_durably(out / "runs.csv", rows.getvalue().encode())
 
 
-def load(out: Path) -> Runs:
+def load(out: Path, task: Task = TASK) -> Runs:
     """What `save` wrote, empty if there is nothing; UserError if it is damaged."""
     runs: Runs = {}
     if not (out / "runs.csv").exists():
@@ -165,7 +188,7 @@ def load(out: Path) -> Runs:
             end = EpisodeEnd(*(_number(line[name]) for name in EpisodeEnd._fields))
             if (cell := (line["arm"], int(line["seed"]))) in runs:
                 runs[cell][1].append(end)
-        if any(arm not in TITLES or not episodes for (arm, _), (_, episodes) in runs.items()):
+        if any(arm not in task.titles or not episodes for (arm, _), (_, episodes) in runs.items()):
             raise ValueError("an unknown arm, or a run without episodes")
         known = [row._replace(first_reached=0) for row, _ in runs.values()]
         if any(
@@ -173,7 +196,7 @@ def load(out: Path) -> Runs:
         ):
             raise ValueError("a number is missing")
     except UNREADABLE as error:
-        raise UserError(f"{out} is damaged ({error}): run sb3_success again") from None
+        raise UserError(f"{out} is damaged ({error}): run {task.folder} again") from None
     return runs
 
 
@@ -192,20 +215,27 @@ def _number(text: str) -> Any:
 
 
 def make(root: Path, cells: Sequence[Cell], steps: int, budget: Budget) -> None:
+    train_cells(root, cells, functools.partial(work, steps=steps), budget)
+
+
+def train_cells(
+    root: Path, cells: Sequence[Cell], work: Work, budget: Budget, task: Task = TASK
+) -> None:
     """Train each (arm, seed) of `cells`, one thread each; save after each run."""
     try:
         import emi.adapters.stable_baselines3  # noqa: F401
     except ModuleNotFoundError as error:
         raise UserError(str(error)) from None
-    runs = load(root / FOLDER)
+    out = root / task.folder
+    runs = load(out, task)
     print(f"{len(cells)} runs to do, {len(runs)} there", flush=True)
     # Ctrl-C reaches every process of the terminal; this process ends the others.
     ignore = (signal.SIGINT, signal.SIG_IGN)
     jobs = budget.jobs or 1
     with multiprocessing.get_context("spawn").Pool(jobs, signal.signal, ignore) as pool:
-        for row, episodes in pool.imap_unordered(functools.partial(work, steps=steps), cells):
+        for row, episodes in pool.imap_unordered(work, cells):
             runs[row.arm, row.seed] = row, episodes
-            save(root / FOLDER, runs)
+            save(out, runs, task)
             print(
                 f"{row.arm} seed {row.seed}: final return {row.final_return:.1f}, "
                 f"{row.reached:.0%} of {row.episodes} episodes at the flag, {row.seconds:.0f} s",
@@ -213,72 +243,74 @@ def make(root: Path, cells: Sequence[Cell], steps: int, budget: Budget) -> None:
             )
 
 
-def sizes(root: Path) -> dict[Cell, int]:
-    return {cell: row.steps for cell, (row, _) in load(root / FOLDER).items()}
+def sizes(root: Path, task: Task = TASK) -> dict[Cell, int]:
+    return {cell: row.steps for cell, (row, _) in load(root / task.folder, task).items()}
 
 
-def copy(source: Path, target: Path, cells: Sequence[Cell]) -> list[Path]:
-    new = load(source / FOLDER)
-    save(target / FOLDER, load(target / FOLDER) | {cell: new[cell] for cell in cells})
-    return [target / FOLDER / name for name in FILES]
+def copy(source: Path, target: Path, cells: Sequence[Cell], task: Task = TASK) -> list[Path]:
+    new, out = load(source / task.folder, task), target / task.folder
+    save(out, load(out, task) | {cell: new[cell] for cell in cells}, task)
+    return [out / name for name in FILES]
 
 
-def draw(found: Found, stem: Path) -> list[Path]:
-    runs = load(found.root / FOLDER)
+def draw(found: Found, stem: Path, task: Task = TASK) -> list[Path]:
+    runs = load(found.root / task.folder, task)
     if not runs:
-        raise UserError(f"{found.root / FOLDER / FILES[0]} holds no run: run it again")
+        raise UserError(f"{found.root / task.folder / FILES[0]} holds no run: run it again")
     fewest = min(row.steps for row, _ in runs.values())
-    scaled = f"SCALED: {fewest:,} of {STEPS:,} steps" if fewest < STEPS else ""
-    return [_draw_figure(runs, stem, scaled), write_markdown(found, stem, table(runs), scaled)]
+    scaled = f"SCALED: {fewest:,} of {task.steps:,} steps" if fewest < task.steps else ""
+    page = write_markdown(found, stem, table(runs, task), scaled)
+    return [_draw_figure(runs, stem, scaled, task), page]
 
 
-def table(runs: Runs) -> str:
+def table(runs: Runs, task: Task = TASK) -> str:
     """Markdown: one line per arm."""
-    note = f"mean return of the last {LAST} training episodes of each run, without the bonus"
+    note = f"mean return of the last {task.last} training episodes of each run, without the bonus"
     lines = []
-    for arm, own in by_arm(runs).items():
+    for arm, own in by_arm(runs, task).items():
         rows = [row for row, _ in own.values()]
         final = Estimate.of_mean(np.array([row.final_return for row in rows]))
         solved = Rate.of(sum(row.solved for row in rows), len(rows))
         line = {
-            "": TITLES[arm],
+            "": task.titles[arm],
             "seeds": str(len(rows)),
             "steps": f"{min(row.steps for row in rows):,}",
             "final return, mean [95 % CI]": estimate(final, len(rows), decimals=1),
-            f"solved (> {SOLVED:.0f}) [95 % CI]": rate_text(solved),
+            f"solved (> {task.solved:.0f}) [95 % CI]": rate_text(solved),
             "episodes at the flag": f"{np.mean([row.reached for row in rows]):.0%}",
             "seconds a run": f"{np.median([row.seconds for row in rows]):.0f}",
         }
         lines.append(line)
-    return f"{ENV}, {note}.\n\n{table_of(lines)}"
+    return f"{task.env}, {note}.\n\n{table_of(lines)}"
 
 
-def smooth(episodes: Sequence[EpisodeEnd]) -> tuple[FloatArray, FloatArray]:
-    """Steps [n] and the mean return of the last LAST episodes up to there, [n]."""
+def smooth(episodes: Sequence[EpisodeEnd], last: int = LAST) -> tuple[FloatArray, FloatArray]:
+    """Steps [n] and the mean return of the `last` episodes up to there, [n]."""
     totals = np.cumsum([0.0, *(episode.total for episode in episodes)])
     ends = np.arange(1, len(episodes) + 1)
-    starts = np.maximum(0, ends - LAST)
+    starts = np.maximum(0, ends - last)
     means = (totals[ends] - totals[starts]) / (ends - starts)
-    steps, last = np.unique([episode.steps for episode in episodes][::-1], return_index=True)
-    return steps.astype(float), means[::-1][last]  # including all episodes that ended at a step
+    steps, newest = np.unique([episode.steps for episode in episodes][::-1], return_index=True)
+    return steps.astype(float), means[::-1][newest]  # including all episodes that ended at a step
 
 
 @in_our_style
-def _draw_figure(runs: Runs, stem: Path, title: str) -> Path:
+def _draw_figure(runs: Runs, stem: Path, title: str, task: Task) -> Path:
     """Learning curves of all arms with every seed, and the return that counts as solved."""
     curves = []
-    for arm, own in by_arm(runs).items():
-        of_seeds = [smooth(episodes) for _, episodes in own.values()]
+    for arm, own in by_arm(runs, task).items():
+        of_seeds = [smooth(episodes, task.last) for _, episodes in own.values()]
         grid, values = on_common_steps([s for s, _ in of_seeds], [r for _, r in of_seeds])
-        curves.append(Curve(TITLES[arm], arm, grid / 1000, values, end=grid[-1] / 1000))
-    panel = Panel(ENV, curves, f"return, mean of {LAST} episodes", "environment steps (thousands)")
-    looks = {TITLES[arm]: look for arm, look in LOOKS.items() if arm in {c.method for c in curves}}
+        curves.append(Curve(task.titles[arm], arm, grid / 1000, values, end=grid[-1] / 1000))
+    axes = f"return, mean of {task.last} episodes", "environment steps (thousands)"
+    panel, drawn = Panel(task.env, curves, *axes), {curve.method for curve in curves}
+    looks = {task.titles[arm]: look for arm, look in task.looks.items() if arm in drawn}
     figure, (axis,) = arrange(1, title)
     fill_panels(figure, [axis], [panel], looks)
-    axis.axhline(SOLVED, color=GREY, linestyle="--", linewidth=0.8, zorder=1.9)
+    axis.axhline(task.solved, color=GREY, linestyle="--", linewidth=0.8, zorder=1.9)
     axis.annotate(
-        f"solved\n(> {SOLVED:g})",
-        (1, SOLVED),
+        f"solved\n(> {task.solved:g})",
+        (1, task.solved),
         xytext=(3, 0),
         xycoords=axis.get_yaxis_transform(),
         textcoords="offset points",

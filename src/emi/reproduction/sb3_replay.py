@@ -1,0 +1,139 @@
+"""Ours: Stable-Baselines3's SAC and DQN on the mountain car, alone and with a bonus.
+
+The trainers draw their batches from a replay buffer, and the bonus of a row is computed when it is
+drawn. SAC drives MountainCarContinuous, where every action has a cost and only the flag gives a
+reward; DQN drives MountainCar, where every step costs 1 until the flag is reached.
+"""
+
+import functools
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from emi.intrinsic.contract import IntrinsicReward
+from emi.intrinsic.emi import EMI
+from emi.intrinsic.normalize_observation import NormalizeObservation
+from emi.intrinsic.normalize_reward import NormalizeReward
+from emi.report.style import look_of
+from emi.reproduction import sb3_success
+from emi.reproduction.experiment import Budget, Cell, Experiment, FileMaker
+from emi.reproduction.sb3_success import FILES, SEEDS, EpisodeEnd, Row, Task, train_cells
+
+BLACK, BLUE = look_of("trpo"), look_of("emi")  # an agent without a bonus, and EMI
+FEWEST_STEPS = 1_000  # of a scaled run: one episode of SAC
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A trainer with its defaults, with and without EMI, on one environment."""
+
+    trainer: str
+    task: Task
+    failed: float  # a larger return is that of an episode that reached the flag
+    coefficients: Mapping[str, float]  # by arm; an arm without one has no bonus
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        # Seed by seed, so that an interrupted experiment compares all arms.
+        return tuple((arm, seed) for seed in SEEDS for arm in self.task.titles)
+
+
+# Each bonus is divided by the running standard deviation of its discounted sum, and EMI reads
+# observations in units of their standard deviation; docs/results.md explains the coefficients.
+SAC = Bench(
+    "SAC",
+    Task(
+        "sb3_sac",
+        "MountainCarContinuous-v0",
+        20_000,
+        90.0,  # Gymnasium's reward threshold
+        {"sac": "SAC", "sac-emi": "SAC + EMI"},
+        {"sac": BLACK, "sac-emi": BLUE},
+        last=10,  # an episode that fails has 999 steps: there are few
+    ),
+    0.0,  # the flag gives 100, and the actions of an episode cost at most 99.9
+    {"sac-emi": 5.0},
+)
+DQN = Bench(
+    "DQN",
+    Task(
+        "sb3_dqn",
+        "MountainCar-v0",
+        100_000,
+        -110.0,  # Gymnasium's reward threshold
+        {"dqn": "DQN", "dqn-emi": "DQN + EMI"},
+        {"dqn": BLACK, "dqn-emi": BLUE},
+    ),
+    -200.0,  # the time limit
+    {"dqn-emi": 5.0},
+)
+BENCHES = {bench.task.folder: bench for bench in (SAC, DQN)}
+
+
+def train(bench: Bench, arm: str, seed: int, steps: int, **settings: Any) -> list[EpisodeEnd]:
+    """Every finished training episode of one run, on one thread; `settings` are the trainer's."""
+    import gymnasium
+    import stable_baselines3
+    import torch
+    from stable_baselines3.common.monitor import Monitor
+
+    from emi.adapters.stable_baselines3 import IntrinsicRewardCallback
+
+    torch.set_num_threads(1)
+    env = Monitor(gymnasium.make(bench.task.env))
+    kind = getattr(stable_baselines3, bench.trainer)
+    model = kind("MlpPolicy", env, seed=seed, device="cpu", **settings)
+    callback = None
+    if arm in bench.coefficients:
+        spaces = model.observation_space, model.action_space
+        method: IntrinsicReward = NormalizeObservation(EMI(*spaces, seed=seed), spaces[0])
+        callback = IntrinsicRewardCallback(NormalizeReward(method), bench.coefficients[arm])
+    model.learn(steps, callback=callback)
+    env.close()
+    ends, totals = np.cumsum(env.get_episode_lengths()).tolist(), env.get_episode_rewards()
+    pairs = zip(ends, totals, strict=True)
+    return [EpisodeEnd(end, total, int(total > bench.failed)) for end, total in pairs]
+
+
+def work(cell: Cell, name: str, steps: int) -> tuple[Row, list[EpisodeEnd]]:
+    """Train one (arm, seed) and time it."""
+    start, bench = time.perf_counter(), BENCHES[name]
+    episodes = train(bench, *cell, steps)
+    seconds = time.perf_counter() - start
+    return sb3_success.summarise_run(*cell, steps, episodes, seconds, bench.task), episodes
+
+
+def experiment(bench: Bench, question: str) -> Experiment:
+    task = bench.task
+
+    def make(root: Path, cells: Sequence[Cell], steps: int, budget: Budget) -> None:
+        run = functools.partial(work, name=task.folder, steps=steps)
+        train_cells(root, cells, run, budget, task)
+
+    return Experiment(
+        name=task.folder,
+        question=question,
+        paper="trains with TRPO only.",
+        draw=functools.partial(sb3_success.draw, task=task),
+        files=tuple(f"{task.folder}/{name}" for name in FILES),
+        maker=FileMaker(
+            bench.cells,
+            task.steps,
+            FEWEST_STEPS,
+            functools.partial(sb3_success.sizes, task=task),
+            make,
+            functools.partial(sb3_success.copy, task=task),
+        ),
+    )
+
+
+SAC_EXPERIMENT = experiment(
+    SAC, "Does EMI's bonus let Stable-Baselines3's SAC solve MountainCarContinuous?"
+)
+DQN_EXPERIMENT = experiment(
+    DQN, "Does EMI's bonus help Stable-Baselines3's DQN to reach the flag of MountainCar?"
+)
