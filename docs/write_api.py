@@ -49,6 +49,7 @@ def sections() -> dict[str, list[str]]:
         "Methods": methods,
         "The contract": ["emi.IntrinsicReward", "emi.Transitions", "emi.score_and_learn"],
         "Wrappers and diagnosis": [
+            "emi.bonus",
             "emi.NormalizeReward",
             "emi.NormalizeObservation",
             "emi.WeightedSum",

@@ -6,12 +6,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from emi.adapters.gymnasium import IntrinsicRewardVectorWrapper
-from emi.adapters.schedule import linear_schedule
+from emi.adapters.schedule import Decay, linear_schedule
 
 if TYPE_CHECKING:
     from emi.adapters.stable_baselines3 import IntrinsicRewardCallback
 
-__all__ = ["IntrinsicRewardCallback", "IntrinsicRewardVectorWrapper", "linear_schedule"]
+__all__ = ["Decay", "IntrinsicRewardCallback", "IntrinsicRewardVectorWrapper", "linear_schedule"]
 
 
 def __getattr__(name: str) -> Any:

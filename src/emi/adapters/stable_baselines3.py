@@ -1,7 +1,7 @@
 """An intrinsic reward for the on-policy algorithms of Stable-Baselines3, as a callback.
 
-    method = emi.EMI(model.observation_space, model.action_space)
-    model.learn(1_000_000, callback=IntrinsicRewardCallback(method, eta=0.01))
+    method = emi.bonus("emi", model.observation_space, model.action_space)
+    model.learn(1_000_000, callback=IntrinsicRewardCallback(method))
 
 At the end of a rollout the method scores its transitions and trains on them. The bonus is added to
 the rewards of the buffer, which computes returns and advantages again, so that the bonus is
@@ -21,7 +21,8 @@ from gymnasium.spaces import Box, Discrete, Space
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as serialize
 
-from emi.adapters.schedule import Eta, eta_at
+from emi.adapters.bonus_share import LateShare, share_of
+from emi.adapters.schedule import Decay, Eta, eta_at
 from emi.batch import Array, Rows, Transitions
 from emi.durable_file import write_durably
 from emi.errors import UserError, check_finite
@@ -78,18 +79,25 @@ class IntrinsicRewardCallback(BaseCallback):
     """Adds eta · bonus to the rewards of every rollout, before the policy is trained on it.
 
     `eta` is a number or a function of the environment steps so far; one value, taken at
-    the end of the rollout, is used for the whole rollout. With eta = 0, and not `intrinsic_only`,
-    training is bit for bit as without the callback; the method is still trained.
+    the end of the rollout, is used for the whole rollout. By default it falls from 1 to 0 over the
+    first half of `learn`, which fits a method of `emi.bonus`. With eta = 0, and not
+    `intrinsic_only`, training is bit for bit as without the callback; the method is still trained.
 
     With `intrinsic_only` the bonus replaces the environment's reward. The bootstrap value that SB3
     adds at a time-out, γ·V of the last observation, is kept: it is not a reward.
 
     Logs `intrinsic/bonus_mean`, `intrinsic/bonus_std`, `intrinsic/eta`, `intrinsic/share`
     (Σ|η·bonus| / (Σ|η·bonus| + Σ|r|), r the environment's reward after VecNormalize)
-    and the scalars of the method.
+    and the scalars of the method. Warns once if the share is still large late in `learn`.
     """
 
-    def __init__(self, method: IntrinsicReward, eta: Eta, *, intrinsic_only: bool = False) -> None:
+    def __init__(
+        self,
+        method: IntrinsicReward,
+        eta: Eta = Decay(),  # noqa: B008 - frozen
+        *,
+        intrinsic_only: bool = False,
+    ) -> None:
         super().__init__()
         self.method = method
         self.eta = eta
@@ -138,6 +146,9 @@ class IntrinsicRewardCallback(BaseCallback):
                 f"build the method with the same spaces and config ({error})"
             ) from error
 
+    def _eta_now(self) -> float:
+        return eta_at(self.eta, self.model.num_timesteps, self.model._total_timesteps)
+
     @property
     def _algorithm(self) -> OnPolicyAlgorithm:
         return cast(OnPolicyAlgorithm, self.model)
@@ -149,7 +160,8 @@ class IntrinsicRewardCallback(BaseCallback):
                 f"IntrinsicRewardCallback supports {SUPPORTED}; {name} is not an on-policy "
                 "algorithm and is not supported"
             )
-        eta_at(self.eta, self.model.num_timesteps)
+        self._eta_now()
+        self._late_share = LateShare(self.model._total_timesteps)
         self._normalize = _normalizer_of_observations(self.model)
         if self._normalize is None:
             space, source = self.model.observation_space, "model.observation_space"
@@ -194,7 +206,7 @@ class IntrinsicRewardCallback(BaseCallback):
 
     def _on_rollout_end(self) -> None:
         buffer = self._algorithm.rollout_buffer
-        eta = eta_at(self.eta, self.num_timesteps)
+        eta = self._eta_now()
         scored, scalars = score_and_learn(self.method, self._steps.transitions())
         bonus = scored.detach().cpu().numpy().reshape(buffer.rewards.shape)
         check_finite("the intrinsic reward", bonus)
@@ -213,11 +225,12 @@ class IntrinsicRewardCallback(BaseCallback):
             "intrinsic/bonus_mean": float(bonus.mean()),
             "intrinsic/bonus_std": float(bonus.std()),
             "intrinsic/eta": eta,
-            "intrinsic/share": size_int / (size_int + size_env) if size_int > 0 else 0.0,
+            "intrinsic/share": share_of(size_int, size_env),
             **scalars,
         }
         for name, value in scalars.items():
             self.logger.record(name, value)
+        self._late_share.add(self.num_timesteps, size_int, size_env)
 
     def _raw(self, obs: Any) -> Array:
         """A copy of the newest observations before VecNormalize, [env, *observation]."""

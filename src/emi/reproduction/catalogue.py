@@ -19,6 +19,8 @@ from emi.reproduction import (
     open_choices,
     paper_settings,
     performance_profile,
+    recipe,
+    recipe_coefficients,
     report_page,
     robust,
     rounding,
@@ -52,6 +54,8 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     robust.DEVELOPMENT_EXPERIMENT,
     rounding.EXPERIMENT,
     sb3_success.EXPERIMENT,
+    recipe.EXPERIMENT,
+    recipe_coefficients.EXPERIMENT,
     crossing.EXPERIMENT,
     report_page.EXPERIMENT,
 )
