@@ -52,6 +52,8 @@ NAMES = [
     "development",
     "rounding",
     "sb3_success",
+    "recipe",
+    "recipe_coefficients",
     "crossing",
     "report_page",
 ]
@@ -111,6 +113,8 @@ def test_everything_is_drawn_and_the_same_runs_give_the_same_bytes(
         "box_image",
         "dense_task",
         "sb3_success",
+        "recipe",
+        "recipe_coefficients",
     }
     assert all(str(path) in said.out.splitlines() for path in whole.iterdir())
     # Nothing is scaled, and nothing says so.

@@ -182,6 +182,7 @@ def save(place: Path, runs: Runs, arms: Mapping[str, PPOArm]) -> None:
     table.writerow(Row._fields)
     for cell in sorted(runs, key=lambda cell: (list(arms).index(cell[0]), cell[1])):
         table.writerow(["" if value is None else value for value in runs[cell]])
+    place.mkdir(parents=True, exist_ok=True)
     write_durably(place / FILE, text.getvalue().encode())
 
 
