@@ -10,17 +10,19 @@ from emi.adapters import Decay
 from emi.errors import UserError
 from emi.reproduction import ppo_runs, recipe, recipe_coefficients
 from emi.reproduction.experiment import Budget, FileMaker, find
-from emi.reproduction.ppo_runs import EpisodeEnd, Row, Trained
+from emi.reproduction.ppo_runs import Finished, PPORow, Trained
 
 FLAT = " ".join(["100"] * 20)
 
 
-def row(arm: str, seed: int, reached: float = 1.0, steps: int = 81_920, **changes: object) -> Row:
-    own = Row(arm, seed, steps, 500, reached, -140.0, 16_000, 0.0, 0, 12.5, FLAT)
+def row(
+    arm: str, seed: int, reached: float = 1.0, steps: int = 81_920, **changes: object
+) -> PPORow:
+    own = PPORow(arm, seed, steps, 500, reached, -140.0, 16_000, 0.0, 0, 12.5, FLAT)
     return own._replace(**changes)  # type: ignore[arg-type]
 
 
-def runs_of(*rows: Row) -> ppo_runs.Runs:
+def runs_of(*rows: PPORow) -> ppo_runs.Runs:
     return {(r.arm, r.seed): r for r in rows}
 
 
@@ -40,7 +42,7 @@ def maker_of(folder: str) -> FileMaker:
 
 
 def test_a_row_by_hand() -> None:
-    ends = [EpisodeEnd(100 * k, -200.0 if k <= 100 else -150.0) for k in range(1, 191)]
+    ends = [Finished(100 * k, -200.0 if k <= 100 else -150.0) for k in range(1, 191)]
     trained = Trained(ends, [0.9, 0.8, 0.2, 0.4], True)
     found = ppo_runs.summarise_run("emi", -200.0, 3, 20_000, trained, 1.26)
     # 90 of the last 100 reached the flag; the first after 10,100 steps, in the 11th of 20 parts.

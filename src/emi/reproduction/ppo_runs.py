@@ -66,18 +66,20 @@ class PPOArm:
     eta: Eta = 0.0
 
 
-class EpisodeEnd(NamedTuple):
+class Finished(NamedTuple):
+    """An episode that ended."""
+
     steps: int  # environment steps taken when it ended
     total: float  # its return, without the bonus
 
 
 class Trained(NamedTuple):
-    episodes: list[EpisodeEnd]
+    episodes: list[Finished]
     shares: list[float]  # `intrinsic/share` of each rollout
     warned: bool
 
 
-class Row(NamedTuple):
+class PPORow(NamedTuple):
     """One row of runs.csv."""
 
     arm: str
@@ -93,7 +95,7 @@ class Row(NamedTuple):
     curve: str  # share of episodes that reached the goal, in percent, in each part of the training
 
 
-Runs = dict[Cell, Row]
+Runs = dict[Cell, PPORow]
 
 
 def train(arm: PPOArm, seed: int, steps: int) -> Trained:
@@ -110,14 +112,14 @@ def train(arm: PPOArm, seed: int, steps: int) -> Trained:
         def _on_step(self) -> bool:
             for info in self.locals["infos"]:
                 if "episode" in info:
-                    episodes.append(EpisodeEnd(self.num_timesteps, float(info["episode"]["r"])))
+                    episodes.append(Finished(self.num_timesteps, float(info["episode"]["r"])))
             return True
 
         def _on_rollout_end(self) -> None:
             shares.append(self.logger.name_to_value.get("intrinsic/share", 0.0))
 
     torch.set_num_threads(1)
-    episodes: list[EpisodeEnd] = []
+    episodes: list[Finished] = []
     shares: list[float] = []
     envs = DummyVecEnv([lambda: Monitor(arm.task.make())] * ENVIRONMENTS)
     settings: dict[str, Any] = {"n_steps": ROLLOUT, "batch_size": MINIBATCH, "device": "cpu"}
@@ -136,7 +138,7 @@ def train(arm: PPOArm, seed: int, steps: int) -> Trained:
 
 def summarise_run(
     name: str, goal: float, seed: int, steps: int, trained: Trained, seconds: float
-) -> Row:
+) -> PPORow:
     """The row of a run; UserError if no episode ended."""
     episodes = trained.episodes
     if not episodes:
@@ -145,7 +147,7 @@ def summarise_run(
     taken = max(steps, episodes[-1].steps)
     part = [min(PARTS * episode.steps // (taken + 1), PARTS - 1) for episode in episodes]
     parts = [at_goal[np.array(part) == k] for k in range(PARTS)]
-    return Row(
+    return PPORow(
         name,
         seed,
         steps,
@@ -160,12 +162,12 @@ def summarise_run(
     )
 
 
-def curve_of(row: Row) -> list[float]:
+def curve_of(row: PPORow) -> list[float]:
     """Share of episodes that reached the goal in each part; NaN where none ended."""
     return [float("nan") if word == "-" else float(word) / 100 for word in row.curve.split()]
 
 
-def work(cell: Cell, arms: Mapping[str, PPOArm], steps: int) -> Row:
+def work(cell: Cell, arms: Mapping[str, PPOArm], steps: int) -> PPORow:
     """Train one (arm, seed) and time it."""
     name, seed = cell
     arm, start = arms[name], time.perf_counter()
@@ -179,7 +181,7 @@ def save(place: Path, runs: Runs, arms: Mapping[str, PPOArm]) -> None:
     """Write runs.csv; the same runs give the same bytes."""
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
-    table.writerow(Row._fields)
+    table.writerow(PPORow._fields)
     for cell in sorted(runs, key=lambda cell: (list(arms).index(cell[0]), cell[1])):
         table.writerow(["" if value is None else value for value in runs[cell]])
     place.mkdir(parents=True, exist_ok=True)
@@ -194,8 +196,8 @@ def load(place: Path, arms: Mapping[str, PPOArm]) -> Runs:
     try:
         text = read_file(place / FILE, MOST_BYTES).decode()
         for line in csv.DictReader(text.splitlines()):
-            numbers = [_number(line[name]) for name in Row._fields[1:-1]]
-            row = Row(line["arm"], *numbers, line["curve"])
+            numbers = [_number(line[name]) for name in PPORow._fields[1:-1]]
+            row = PPORow(line["arm"], *numbers, line["curve"])
             if row.arm not in arms or None in row._replace(first_reached=0):
                 raise ValueError("an unknown arm, or a number is missing")
             if len(curve_of(row)) != PARTS:

@@ -84,7 +84,7 @@ def table(runs: Runs) -> str:
     return f"{note}\n\n{table_of([lines[title] for title in order if title in lines])}"
 
 
-def _cell(rows: list[ppo_runs.Row]) -> str:
+def _cell(rows: list[ppo_runs.PPORow]) -> str:
     text = f"{np.mean([row.reached for row in rows]):.0%}"
     if ARMS[rows[0].arm].task is TASKS[-1]:
         text += f", {np.mean([row.final_return for row in rows]):.0f}"
