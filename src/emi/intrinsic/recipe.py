@@ -28,8 +28,9 @@ def bonus(
 
     `method` is a name from `emi methods`, or `package.module:Class` for your own. `config` is the
     config of the method, None for its default. Vectors are normalised before the method reads them,
-    and the bonus is divided by its running scale, so that a coefficient η of about 1 suits every
-    method. Let η fall to 0, for example with `emi.adapters.Decay`.
+    and the bonus is divided by its running scale, so that the coefficient η does not depend on the
+    units of the method. Start with 1 where returns are of that size, and let η fall to 0, for
+    example with `emi.adapters.Decay`.
 
     >>> from gymnasium.spaces import Box, Discrete
     >>> bonus("icm", Box(-1, 1, (2,)), Discrete(3)).learns_first
