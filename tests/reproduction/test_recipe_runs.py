@@ -146,14 +146,15 @@ def test_the_table_of_coefficients_by_hand() -> None:
 
 
 def test_drawing_twice_gives_the_same_bytes(tmp_path: Path) -> None:
-    ppo_runs.save(tmp_path / "recipe", TWO, recipe.ARMS)
+    every = runs_of(*(row(arm, 0) for arm in recipe.ARMS)) | TWO
+    ppo_runs.save(tmp_path / "recipe", every, recipe.ARMS)
     found = find(recipe.EXPERIMENT, tmp_path)
     assert found.missing_files == ()
     first, second = (recipe.draw(found, tmp_path / out / "recipe") for out in ("one", "two"))
     assert [path.suffix for path in first] == [".png", ".md"]
     for one, two in zip(first, second, strict=True):
         assert one.read_bytes() == two.read_bytes()
-    assert recipe.table(TWO) in first[1].read_text(encoding="utf-8")
+    assert recipe.table(every) in first[1].read_text(encoding="utf-8")
     scaled = runs_of(row("ppo", 0, steps=16_384))
     ppo_runs.save(tmp_path / "recipe", scaled, recipe.ARMS)
     page = recipe.draw(find(recipe.EXPERIMENT, tmp_path), tmp_path / "three")[1]

@@ -13,7 +13,7 @@ from emi.adapters.schedule import Decay
 from emi.errors import UserError
 from emi.intrinsic.table import title_of
 from emi.report.curves import Curve, Panel, arrange, fill_panels
-from emi.report.style import VERMILION, Look, in_our_style, look_of, save_figure
+from emi.report.style import GREY, VERMILION, Look, in_our_style, look_of, save_figure
 from emi.report.summary import Estimate
 from emi.report.tables import estimate
 from emi.reproduction import ppo_runs
@@ -34,7 +34,12 @@ ARMS = {
 }
 # Seed by seed, so that an interrupted experiment compares all arms.
 CELLS = tuple((arm, seed) for seed in SEEDS for arm in ARMS)
-LOOKS = {"ppo": look_of("trpo"), CONSTANT: Look(VERMILION, "-")}
+LOOKS = {
+    "ppo": look_of("trpo"),
+    **{method: look_of(method) for method in METHODS if method != "noise"},
+    "noise": Look(GREY, "--"),
+    CONSTANT: Look(VERMILION, "-"),
+}
 
 
 def draw(found: Found, stem: Path) -> list[Path]:
@@ -86,15 +91,14 @@ def _draw_figure(runs: Runs, stem: Path, title: str) -> Path:
         values = [ppo_runs.curve_of(row) for (own, _), row in runs.items() if own == name]
         if values:
             filled = np.nan_to_num(np.array(values))  # a part in which no episode ended: the first
-            method = name if name in LOOKS else arm.method or ""
-            curves[name] = Curve(arm.title, method, x, filled, end=float(x[-1]))
+            curves[name] = Curve(arm.title, name, x, filled, end=float(x[-1]))
     sides = {
         "η falls from 1 to 0": [name for name in curves if name != CONSTANT],
         "EMI, η falls or stays": [name for name in ("ppo", "emi", CONSTANT) if name in curves],
     }
     words = ("share of episodes at the flag", "environment steps (thousands)")
     panels = [Panel(heading, [curves[n] for n in own], *words) for heading, own in sides.items()]
-    looks = {curves[n].label: LOOKS.get(n) or look_of(ARMS[n].method or "") for n in curves}
+    looks = {curve.label: LOOKS[name] for name, curve in curves.items()}
     figure, axes = arrange(len(panels), title)
     fill_panels(figure, axes, panels, looks)
     return save_figure(figure, stem)
