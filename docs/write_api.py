@@ -50,6 +50,7 @@ def sections() -> dict[str, list[str]]:
         "The contract": ["emi.IntrinsicReward", "emi.Transitions", "emi.score_and_learn"],
         "Observations": ["emi.stacked"],
         "Wrappers and diagnosis": [
+            "emi.bonus",
             "emi.NormalizeReward",
             "emi.NormalizeObservation",
             "emi.SelectObservation",

@@ -31,9 +31,10 @@ def test_the_bonus_in_six_lines() -> None:
         "action": rng.uniform(-1, 1, (8, 6)).astype(np.float32),
         "next_obs": next_obs,
         "reward_env": np.full(8, 0.5),
+        "eta": 0.25,
     }
     exec(PLUG_IN, scope)
-    np.testing.assert_allclose(scope["reward"], 0.5 + 0.001 * scope["bonus"].numpy(), rtol=1e-6)
+    np.testing.assert_allclose(scope["reward"], 0.5 + 0.25 * scope["bonus"].numpy(), rtol=1e-6)
     assert scope["reward"].shape == (8,)
     assert (scope["reward"] > 0.5).all()
     assert len(PLUG_IN.strip().splitlines()) == 6

@@ -13,6 +13,7 @@ from emi.intrinsic.icm import ICM as ICM
 from emi.intrinsic.icm import ICMConfig as ICMConfig
 from emi.intrinsic.normalize_observation import NormalizeObservation as NormalizeObservation
 from emi.intrinsic.normalize_reward import NormalizeReward as NormalizeReward
+from emi.intrinsic.recipe import bonus as bonus
 from emi.intrinsic.rnd import RND as RND
 from emi.intrinsic.rnd import RNDConfig as RNDConfig
 from emi.intrinsic.select_observation import SelectObservation as SelectObservation

@@ -29,6 +29,7 @@ from stable_baselines3.common.vec_env import (
 )
 from torch import Tensor
 
+from emi.adapters.schedule import Decay, Eta
 from emi.adapters.stable_baselines3 import FORMAT, IntrinsicRewardCallback
 from emi.batch import Array, Transitions, as_tensor
 from emi.errors import NotFiniteError, UserError
@@ -443,6 +444,39 @@ def test_share_of_the_bonus() -> None:
     model = ppo(DummyVecEnv([lambda: Fixed(0, THREE, 0.1)]))
     model.learn(32, callback=IntrinsicRewardCallback(Recording(6.0), 0.5), log_interval=NEVER)
     assert model.logger.name_to_value["intrinsic/share"] == 0.75
+
+
+def etas_of(model: BaseAlgorithm, callback: IntrinsicRewardCallback, **learn: Any) -> list[float]:
+    """The coefficient of each rollout of a training of 8 rollouts."""
+    etas: list[float] = []
+    log = Probe(lambda model: etas.append(model.logger.name_to_value["intrinsic/eta"]))
+    model.learn(8 * 64, callback=[callback, log], log_interval=NEVER, **learn)
+    return etas
+
+
+def test_by_default_the_coefficient_falls_to_0_over_the_first_half() -> None:
+    model, callback = ppo(oracles()), IntrinsicRewardCallback(Recording(0.01))
+    assert etas_of(model, callback) == [0.75, 0.5, 0.25, 0, 0, 0, 0, 0]
+    # SB3 counts on: this is the second half of 16 rollouts.
+    assert etas_of(model, callback, reset_num_timesteps=False) == [0] * 8
+    assert etas_of(model, callback) == [0.75, 0.5, 0.25, 0, 0, 0, 0, 0]
+    slower = IntrinsicRewardCallback(Recording(0.01), Decay(2.0, steps=16 * 64))
+    assert etas_of(ppo(oracles()), slower)[:4] == [1.875, 1.75, 1.625, 1.5]
+
+
+def test_a_bonus_that_stays_large_warns() -> None:
+    def learn(eta: Eta, *, intrinsic_only: bool = False, reward: float = 1.0) -> None:
+        callback = IntrinsicRewardCallback(Recording(100.0), eta, intrinsic_only=intrinsic_only)
+        ppo(oracles(scale=reward)).learn(12 * 64, callback=callback)
+
+    with pytest.warns(UserWarning, match="let eta fall to 0") as caught:
+        learn(1.0)
+    assert len(caught) == 1
+    # Warnings are errors: none of these warns.
+    learn(Decay(1.0))
+    learn(1e-4)
+    learn(1.0, intrinsic_only=True)
+    learn(1.0, reward=0.0)
 
 
 @pytest.mark.parametrize("kind", ["emi", "rnd"])

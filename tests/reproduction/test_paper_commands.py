@@ -54,6 +54,8 @@ NAMES = [
     "sb3_success",
     "sb3_sac",
     "sb3_dqn",
+    "recipe",
+    "recipe_coefficients",
     "crossing",
     "report_page",
 ]
@@ -115,6 +117,8 @@ def test_everything_is_drawn_and_the_same_runs_give_the_same_bytes(
         "sb3_success",
         "sb3_sac",
         "sb3_dqn",
+        "recipe",
+        "recipe_coefficients",
     }
     assert all(str(path) in said.out.splitlines() for path in whole.iterdir())
     # Nothing is scaled, and nothing says so.

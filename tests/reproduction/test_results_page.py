@@ -33,6 +33,17 @@ def test_a_committed_table_matches_the_committed_runs(
         assert path.read_bytes() == (ROOT / "results" / "figures" / path.name).read_bytes()
 
 
+@pytest.mark.parametrize("name", ["recipe", "recipe_coefficients"])
+def test_the_trainers_page_has_the_table_of_the_committed_runs(name: str, tmp_path: Path) -> None:
+    (experiment,) = named([name])
+    written = experiment.draw(find(experiment, ROOT / "results"), tmp_path / name)[-1]
+    committed = (ROOT / "results" / "figures" / f"{name}.md").read_text(encoding="utf-8")
+    assert written.read_text(encoding="utf-8") == committed
+    rows = [line for line in committed.splitlines() if line.startswith("|")]
+    assert len(rows) > 4
+    assert "\n".join(rows) in (ROOT / "docs" / "trainers.md").read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize(
     ("label", "seeds", "number"),
     [

@@ -62,12 +62,14 @@ assert MAKER is not None
 
 def test_existing_runs_are_not_repeated(tmp_path: Path) -> None:
     assert MAKER is not None
-    bench.save(tmp_path / "sb3_success", TWO | runs_of({("emi-standardised", 0): 93.0}))
+    more = runs_of({("emi-standardised", 0): 93.0, ("emi-recipe", 0): 93.0})
+    bench.save(tmp_path / "sb3_success", TWO | more)
     small = MAKER.lacking(tmp_path, Budget(scale=0.001))
-    assert small[:2] == [("emi-standardised", 1), ("ppo", 2)]  # seed by seed
-    assert len(small) == 1 + 3 * 3
+    assert small[:2] == [("emi-standardised", 1), ("emi-recipe", 1)]
+    assert small[2] == ("ppo", 2)  # seed by seed
+    assert len(small) == 2 + 4 * 3
     assert MAKER.lacking(tmp_path, Budget(seeds=(0,), scale=0.001)) == []
-    assert len(MAKER.lacking(tmp_path, Budget(seeds=(0,)))) == 3  # those have fewer steps
+    assert len(MAKER.lacking(tmp_path, Budget(seeds=(0,)))) == 4  # those have fewer steps
 
 
 def test_runs_that_another_folder_lacks_are_copied(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from emi.adapters.gymnasium import IntrinsicRewardVectorWrapper
-from emi.adapters.schedule import linear_schedule
+from emi.adapters.schedule import Decay, linear_schedule
 
 if TYPE_CHECKING:
     from emi.adapters.skrl import add_intrinsic_reward
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BonusCheckpointCallback",
+    "Decay",
     "IntrinsicRewardCallback",
     "IntrinsicRewardModule",
     "IntrinsicRewardTransform",

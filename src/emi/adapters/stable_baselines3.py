@@ -1,7 +1,7 @@
 """An intrinsic reward for the algorithms of Stable-Baselines3, as a callback.
 
-    method = emi.EMI(model.observation_space, model.action_space)
-    model.learn(1_000_000, callback=IntrinsicRewardCallback(method, eta=0.01))
+    method = emi.bonus("emi", model.observation_space, model.action_space)
+    model.learn(1_000_000, callback=IntrinsicRewardCallback(method))
 
 On-policy: at the end of a rollout the method scores its transitions and trains on them. The bonus
 is added to the rewards of the buffer, which computes returns and advantages again, so that the
@@ -24,7 +24,8 @@ from gymnasium.spaces import Box, Space
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as serialize
 
-from emi.adapters.schedule import Eta, eta_at
+from emi.adapters.bonus_share import LateShare, share_of
+from emi.adapters.schedule import Decay, Eta, eta_at
 from emi.batch import Array, Rows, Transitions
 from emi.durable_file import write_durably
 from emi.errors import UserError, check_finite
@@ -103,21 +104,22 @@ class IntrinsicRewardCallback(BaseCallback):
     holds rewards without a bonus. Nothing is added before the first training of the method.
 
     `eta` is a number or a function of the environment steps so far; one value, taken at
-    the end of the rollout, is used for the whole rollout. With eta = 0, and not `intrinsic_only`,
-    training is bit for bit as without the callback; the method is still trained.
+    the end of the rollout, is used for the whole rollout. By default it falls from 1 to 0 over the
+    first half of `learn`, which fits a method of `emi.bonus`. With eta = 0, and not
+    `intrinsic_only`, training is bit for bit as without the callback; the method is still trained.
 
     With `intrinsic_only` the bonus replaces the environment's reward. The bootstrap value that SB3
     adds to a rollout at a time-out, γ·V of the last observation, is kept: it is not a reward.
 
     Logs `intrinsic/bonus_mean`, `intrinsic/bonus_std`, `intrinsic/eta`, `intrinsic/share`
     (Σ|η·bonus| / (Σ|η·bonus| + Σ|r|), r the environment's reward after VecNormalize)
-    and the scalars of the method.
+    and the scalars of the method. Warns once if the share is still large late in `learn`.
     """
 
     def __init__(
         self,
         method: IntrinsicReward,
-        eta: Eta,
+        eta: Eta = Decay(),  # noqa: B008 - frozen
         *,
         intrinsic_only: bool = False,
         learn_every: int | None = None,
@@ -203,6 +205,9 @@ class IntrinsicRewardCallback(BaseCallback):
             ) from error
         self._replay, self._steps, self._loaded = replay, None, True
 
+    def _eta_now(self) -> float:
+        return eta_at(self.eta, self.model.num_timesteps, self.model._total_timesteps)
+
     @property
     def _algorithm(self) -> OnPolicyAlgorithm:
         return cast(OnPolicyAlgorithm, self.model)
@@ -220,7 +225,8 @@ class IntrinsicRewardCallback(BaseCallback):
             raise UserError(
                 f"with {name} the method is trained after every rollout: leave out learn_every"
             )
-        eta_at(self.eta, self.model.num_timesteps)
+        self._eta_now()
+        self._late_share = LateShare(self.model._total_timesteps)
         self._normalize = _normalizer_of_observations(self.model)
         if self._normalize is None:
             space, source = self.model.observation_space, "model.observation_space"
@@ -256,7 +262,7 @@ class IntrinsicRewardCallback(BaseCallback):
             self._steps = Steps([obs])
             self._draw = Draw(
                 self._replay,
-                lambda: eta_at(self.eta, self.model.num_timesteps),
+                self._eta_now,
                 intrinsic_only=self.intrinsic_only,
             )
 
@@ -311,7 +317,7 @@ class IntrinsicRewardCallback(BaseCallback):
         if self._replay is not None:
             return
         steps, buffer = cast(Steps, self._steps), self._algorithm.rollout_buffer
-        eta = eta_at(self.eta, self.num_timesteps)
+        eta = self._eta_now()
         scored, scalars = score_and_learn(self.method, steps.transitions())
         bonus = scored.detach().cpu().numpy().reshape(buffer.rewards.shape)
         check_finite("the intrinsic reward", bonus)
@@ -330,11 +336,12 @@ class IntrinsicRewardCallback(BaseCallback):
             "intrinsic/bonus_mean": float(bonus.mean()),
             "intrinsic/bonus_std": float(bonus.std()),
             "intrinsic/eta": eta,
-            "intrinsic/share": size_int / (size_int + size_env) if size_int > 0 else 0.0,
+            "intrinsic/share": share_of(size_int, size_env),
             **scalars,
         }
         for name, value in scalars.items():
             self.logger.record(name, value)
+        self._late_share.add(self.num_timesteps, size_int, size_env)
 
     def _raw(self, obs: Any) -> Array:
         """A copy of the newest observations before VecNormalize, [env, *observation]."""

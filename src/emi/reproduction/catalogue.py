@@ -19,6 +19,8 @@ from emi.reproduction import (
     open_choices,
     paper_settings,
     performance_profile,
+    recipe,
+    recipe_coefficients,
     report_page,
     robust,
     rounding,
@@ -55,6 +57,8 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     sb3_success.EXPERIMENT,
     sb3_replay.SAC_EXPERIMENT,
     sb3_replay.DQN_EXPERIMENT,
+    recipe.EXPERIMENT,
+    recipe_coefficients.EXPERIMENT,
     crossing.EXPERIMENT,
     report_page.EXPERIMENT,
 )

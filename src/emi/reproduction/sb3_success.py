@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from emi.adapters.schedule import Decay, Eta
 from emi.batch import FloatArray
 from emi.durable_file import write_durably
 from emi.errors import UserError
@@ -26,6 +27,7 @@ from emi.intrinsic.contract import IntrinsicReward
 from emi.intrinsic.emi import EMI
 from emi.intrinsic.normalize_observation import NormalizeObservation
 from emi.intrinsic.normalize_reward import NormalizeReward
+from emi.intrinsic.recipe import bonus
 from emi.report.curves import Curve, Panel, arrange, fill_panels
 from emi.report.packed import UNREADABLE
 from emi.report.statistics import on_common_steps
@@ -45,16 +47,26 @@ SOLVED = 90.0  # Gymnasium's reward threshold: nearly every episode reaches the 
 FEWEST_STEPS = 3_000  # of a scaled run: three episodes
 FOLDER = "sb3_success"
 FILES = ("runs.csv", "curves.csv.gz")
-TITLES = {"ppo": "PPO", "emi": "PPO + EMI, raw", "emi-standardised": "PPO + EMI"}
+TITLES = {
+    "ppo": "PPO",
+    "emi": "PPO + EMI, raw",
+    "emi-standardised": "PPO + EMI, constant η",
+    "emi-recipe": "PPO + EMI",
+}
 # Seed by seed, so that an interrupted experiment compares all arms.
 CELLS = tuple((arm, seed) for seed in SEEDS for arm in TITLES)
 MOST_BYTES, MOST_STEPS = 16_000_000, 1e12  # of a file that is read
 # As in other figures: EMI blue, an agent without a bonus black.
-LOOKS = {"ppo": look_of("trpo"), "emi": Look(VERMILION, "-"), "emi-standardised": look_of("emi")}
+LOOKS = {
+    "ppo": look_of("trpo"),
+    "emi": Look(VERMILION, "-"),
+    "emi-standardised": Look(look_of("emi").colour, ":"),
+    "emi-recipe": look_of("emi"),
+}
 
 # PPO has SB3's defaults in every arm. Each bonus is divided by the running standard deviation of
 # its discounted sum, which makes coefficients comparable; docs/results.md explains the choice.
-COEFFICIENTS = {"emi": 1.0, "emi-standardised": 5.0}
+COEFFICIENTS: dict[str, Eta] = {"emi": 1.0, "emi-standardised": 5.0, "emi-recipe": Decay(10.0)}
 
 
 class EpisodeEnd(NamedTuple):
@@ -117,15 +129,22 @@ def train(arm: str, seed: int, steps: int, **settings: Any) -> list[EpisodeEnd]:
     model = PPO("MlpPolicy", env, seed=seed, device="cpu", **settings)
     callback = None
     if arm != "ppo":
-        method: IntrinsicReward = EMI(model.observation_space, model.action_space, seed=seed)
-        if arm == "emi-standardised":
-            method = NormalizeObservation(method, model.observation_space)
-        callback = IntrinsicRewardCallback(NormalizeReward(method), COEFFICIENTS[arm])
+        callback = IntrinsicRewardCallback(_method(arm, model, seed), COEFFICIENTS[arm])
     model.learn(steps, callback=callback)
     env.close()
     ends, totals = np.cumsum(env.get_episode_lengths()).tolist(), env.get_episode_rewards()
     # The flag gives 100, and the actions of an episode cost at most 99.9.
     return [EpisodeEnd(end, t, int(t > 0)) for end, t in zip(ends, totals, strict=True)]
+
+
+def _method(arm: str, model: Any, seed: int) -> IntrinsicReward:
+    observations, actions = model.observation_space, model.action_space
+    if arm == "emi-recipe":
+        return bonus("emi", observations, actions, seed=seed)
+    method: IntrinsicReward = EMI(observations, actions, seed=seed)
+    if arm == "emi-standardised":
+        method = NormalizeObservation(method, observations)
+    return NormalizeReward(method)
 
 
 def summarise_run(
