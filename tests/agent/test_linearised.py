@@ -11,7 +11,8 @@ import torch
 from gymnasium.spaces import Box
 from torch import nn
 
-from emi.agent.linearised import Linearised, linear, multiply_add, weight_gradient
+from emi.agent.linearised import Linearised
+from emi.products import linear, multiply_add, weight_gradient
 from emi.nets import Activation, mlp, trunk
 
 

@@ -9,13 +9,13 @@ sums in the same order. This was checked on an AMD processor with AVX-512.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from emi.nets import Flat, FlatImages, Pixels
+from emi.products import linear, multiply_add, weight_gradient
 
 _aten = torch.ops.aten
 
@@ -106,52 +106,6 @@ class Linearised:
                 case _:
                     u = _times_slope(layer, u if layer is not last else u.clone(), value)
         return gradients[::-1]
-
-
-# PyTorch multiplies float32 matrices with MKL, which does not use AVX-512 on AMD processors. This
-# operator of torch.compile calls oneDNN, which does and takes half the time. Both add the products
-# of an entry one after the other, MKL in blocks of 192 (measured): up to there the bits are equal.
-_onednn: Any = None
-if torch.backends.mkldnn.is_available():
-    _onednn = getattr(torch.ops.mkldnn, "_linear_pointwise", None)
-_BLOCK = 192
-_NARROW = 16  # MKL has other kernels for fewer columns, with other sums
-
-
-def _in_onednn(x: Tensor, weight: Tensor) -> bool:
-    outputs, inputs = weight.shape
-    if _onednn is None or x.device.type != "cpu" or x.dtype != torch.float32:
-        return False
-    if not (weight.is_contiguous() or weight.t().is_contiguous()):
-        return False  # it would take a thousand times as long
-    return inputs <= _BLOCK and outputs >= _NARROW and len(x) >= _NARROW
-
-
-def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """x weightᵀ + bias: [n, inputs], [outputs, inputs] to [n, outputs]; adds the bias first."""
-    if _in_onednn(x, weight):
-        y: Tensor = _onednn(x, weight, bias, "none", [], None)
-        return y
-    return functional.linear(x, weight, bias)
-
-
-def multiply_add(x: Tensor, weight: Tensor, other: Tensor) -> Tensor:
-    """x weightᵀ + other: [n, inputs], [outputs, inputs] to [n, outputs]; adds `other` last."""
-    if other.dim() == 1 and _in_onednn(x, weight):
-        return linear(x, weight, other)
-    if _in_onednn(x, weight):
-        y: Tensor = _onednn.binary(x, other, weight, None, "add")
-        return y
-    return torch.mm(x, weight.t()).add_(other)
-
-
-def weight_gradient(u: Tensor, x: Tensor) -> Tensor:
-    """uᵀ x: [n, outputs], [n, inputs] to [outputs, inputs]."""
-    outputs, inputs = u.shape[1], x.shape[1]
-    # The same sums, in less time for a tall matrix. Narrow ones have other kernels.
-    if outputs > inputs >= _NARROW:
-        return torch.mm(x.t(), u).t()
-    return torch.mm(u.t(), x)
 
 
 def _convolve(layer: nn.Conv2d, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
