@@ -12,8 +12,8 @@ from gymnasium.spaces import Box
 from torch import nn
 
 from emi.agent.linearised import Linearised
-from emi.products import linear, multiply_add, weight_gradient
 from emi.nets import Activation, mlp, trunk
+from emi.products import linear, multiply_add, weight_gradient
 
 
 def generator() -> torch.Generator:

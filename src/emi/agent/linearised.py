@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from emi import bfloat16
 from emi.nets import Flat, FlatImages, Pixels
 from emi.products import linear, multiply_add, weight_gradient
 
@@ -106,6 +107,42 @@ class Linearised:
                 case _:
                     u = _times_slope(layer, u if layer is not last else u.clone(), value)
         return gradients[::-1]
+
+
+class LinearisedImages:
+    """As `Linearised`, for the paper's convolutions in bfloat16 and a float32 layer on top."""
+
+    def __init__(self, trunk: nn.Module, head: nn.Linear, x: Tensor) -> None:
+        """`x` is the result of `emi.bfloat16.blocks`."""
+        self._trunk, self._head = bfloat16.Trunk.of(trunk), head
+        with torch.no_grad():
+            self._weights = bfloat16.rounded(*self._trunk.parameters)
+            self._outputs = bfloat16.forward(self._weights, x)
+            self._features = self._outputs.top.float()
+            self.out: Tensor = head(self._features)
+
+    @property
+    def bytes(self) -> int:
+        """Memory of what is kept."""
+        kept = {v.untyped_storage().data_ptr(): v.nbytes for v in self._outputs}
+        return sum(kept.values()) + self._features.nbytes + self.out.nbytes
+
+    @torch.no_grad()
+    def push_forward(self, change: Mapping[Tensor, Tensor]) -> Tensor:
+        """J v, [n, outputs], for a change v of the weights: a tensor per parameter."""
+        rounded = bfloat16.rounded(*(change[p] for p in self._trunk.parameters))
+        tangent = bfloat16.push_forward(self._weights, rounded, self._outputs).float()
+        own = functional.linear(self._features, change[self._head.weight], change[self._head.bias])
+        return own.add_(functional.linear(tangent, self._head.weight))
+
+    @torch.no_grad()
+    def pull_back(self, u: Tensor) -> list[Tensor]:
+        """Jᵀ u for u [n, outputs]: a tensor per parameter, in the order of the layers."""
+        shape = self._trunk.first.weight.shape
+        gradients = bfloat16.backward(
+            self._weights, self._outputs, torch.mm(u, self._head.weight), shape
+        )
+        return [*gradients, weight_gradient(u, self._features), u.sum(0)]
 
 
 def _convolve(layer: nn.Conv2d, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
