@@ -1,6 +1,6 @@
 """The paper's convolutions in bfloat16: about half the time of float32, with its own rounding.
 
-bfloat16 has the range of float32 and 8 significant bits. Weights stay float32 and are rounded for
+bfloat16 has the range of float32 and 8 significant bits. RoundedWeights stay float32 and are rounded for
 each pass; sums are float32. A pixel is exact, as a whole number from −128 to 127: the scale to
 [−1, 1] is moved into the weights of the first layer.
 
@@ -55,7 +55,7 @@ class Trunk(NamedTuple):
 
     @property
     def parameters(self) -> list[Tensor]:
-        """Weights and biases, in the order of the layers."""
+        """RoundedWeights and biases, in the order of the layers."""
         return [p for layer in self for p in (layer.weight, layer.bias) if p is not None]
 
 
@@ -74,8 +74,8 @@ def blocks(frames: Tensor, stride: int = 4) -> Tensor:
     return pixels.view(n, rows, columns, -1).permute(0, 3, 1, 2)
 
 
-class Weights(NamedTuple):
-    """Weights or changes of them, rounded, in the layout of the products."""
+class RoundedWeights(NamedTuple):
+    """RoundedWeights or changes of them, rounded, in the layout of the products."""
 
     first: Tensor  # [filters, C · stride², 2, 2], for blocks
     first_bias: Tensor
@@ -85,7 +85,7 @@ class Weights(NamedTuple):
     top_bias: Tensor
 
 
-def rounded(first: Tensor, first_bias: Tensor, *others: Tensor) -> Weights:
+def rounded(first: Tensor, first_bias: Tensor, *others: Tensor) -> RoundedWeights:
     """Of `Trunk.parameters`, float32."""
     filters, channels, kernel, _ = first.shape
     stride = kernel // 2
@@ -95,10 +95,10 @@ def rounded(first: Tensor, first_bias: Tensor, *others: Tensor) -> Weights:
     offset = on_blocks.float().sum((1, 2, 3)).mul_(_OFFSET / _SCALE)
     second, *rest = (p.to(torch.bfloat16) for p in others)
     second = second.contiguous(memory_format=torch.channels_last)
-    return Weights(on_blocks, (first_bias + offset).to(torch.bfloat16), second, *rest)
+    return RoundedWeights(on_blocks, (first_bias + offset).to(torch.bfloat16), second, *rest)
 
 
-def _unrounded(gradients: Weights, shape: torch.Size) -> list[Tensor]:
+def _unrounded(gradients: RoundedWeights, shape: torch.Size) -> list[Tensor]:
     """The gradients of `Trunk.parameters` from those of `rounded`; `shape` is the first one's."""
     filters, channels, kernel, _ = shape
     stride = kernel // 2
@@ -119,7 +119,7 @@ class Outputs(NamedTuple):
     top: Tensor  # [n, units]
 
 
-def forward(weights: Weights, x: Tensor) -> Outputs:
+def forward(weights: RoundedWeights, x: Tensor) -> Outputs:
     first = functional.conv2d(x, weights.first, weights.first_bias).relu_()
     stride = weights.second.shape[-1] // 2
     second = functional.conv2d(first, weights.second, weights.second_bias, stride).relu_()
@@ -128,7 +128,9 @@ def forward(weights: Weights, x: Tensor) -> Outputs:
     return Outputs(x, first, second, flat, top)
 
 
-def backward(weights: Weights, outputs: Outputs, d: Tensor, shape: torch.Size) -> list[Tensor]:
+def backward(
+    weights: RoundedWeights, outputs: Outputs, d: Tensor, shape: torch.Size
+) -> list[Tensor]:
     """The gradients of `Trunk.parameters` for a gradient d [n, units] of the output."""
     x, first, second, flat, top = outputs
     d_top = _where_positive(d.to(torch.bfloat16), top)
@@ -137,7 +139,7 @@ def backward(weights: Weights, outputs: Outputs, d: Tensor, shape: torch.Size) -
     d_second = d_flat.view(n, height, width, -1).permute(0, 3, 1, 2)
     stride = weights.second.shape[-1] // 2
     d_first = _where_positive(_input_gradient(d_second, weights.second, first.shape), first)
-    gradients = Weights(
+    gradients = RoundedWeights(
         *_weight_gradients(d_first, x, weights.first, 1),
         *_weight_gradients(d_second, first, weights.second, stride),
         d_top.t() @ flat,
@@ -180,7 +182,7 @@ def _input_gradient(d: Tensor, weight: Tensor, shape: torch.Size) -> Tensor:
     return found.permute(0, 3, 1, 2)
 
 
-def push_forward(weights: Weights, change: Weights, outputs: Outputs) -> Tensor:
+def push_forward(weights: RoundedWeights, change: RoundedWeights, outputs: Outputs) -> Tensor:
     """The change [n, units] of the output for a small change of the weights."""
     x, first, second, flat, top = outputs
     stride = weights.second.shape[-1] // 2
