@@ -8,7 +8,6 @@ import copy
 import dataclasses
 import subprocess
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 from unittest import mock
@@ -39,18 +38,9 @@ class Batch(NamedTuple):
     config: TRPOConfig
 
 
-def batches(
-    env: str,
-    steps: int,
-    iterations: int,
-    threads: int,
-    seed: int,
-    others: Mapping[str, object] | None = None,
-) -> list[Batch]:
-    """The batches of a run's last half of iterations; `others` are further settings."""
-    settings: dict[str, object] = {"steps": steps * iterations, "seed": seed}
-    settings["steps_per_iteration"] = steps
-    settings |= others or {}
+def batches(env: str, steps: int, iterations: int, threads: int, seed: int) -> list[Batch]:
+    """The batches of a run's last half of iterations."""
+    settings = {"steps": steps * iterations, "steps_per_iteration": steps, "seed": seed}
     found: list[Batch] = []
 
     def record(policy: AnyPolicy, *rest: object) -> StepReport:
