@@ -27,12 +27,15 @@ from emi.runs.run import run
 from emi.training.presets import resolve
 
 RECORD = Path(__file__).with_name("learning_digests.json")
-# The digests of Freeway are older than `fisher_fraction`.
+# The digests of Freeway are older than `fisher_fraction` and bfloat16.
 SMALL = {
     "steps": 1_000,
     "steps_per_iteration": 500,
     "num_envs": 2,
     "trpo.fisher_fraction": 1.0,
+    "policy.arithmetic": "float32",
+    "value.arithmetic": "float32",
+    "intrinsic.arithmetic": "float32",
 }
 # Environment, method and settings of each run; three iterations where a method needs no more.
 # Noise came after the first processor was recorded, and has nothing that learns.

@@ -11,7 +11,7 @@ import torch
 from gymnasium.spaces import Box
 from torch import nn
 
-from emi.agent.linearised import Linearised, linear, multiply_add, weight_gradient
+from emi.agent.linearised import Linearised
 from emi.nets import Activation, mlp, trunk
 
 
@@ -62,31 +62,6 @@ def test_pull_back_is_the_backward_pass(activation: Activation, activate_last: b
     for found, gradient in zip(Linearised(net, x).pull_back(u), expected, strict=True):
         torch.testing.assert_close(found, gradient)
     assert torch.equal(u, before)
-
-
-def test_products_by_onednn_are_those_of_the_layers() -> None:
-    rng = generator()
-    # Wide and narrow, few and many inputs, contiguous, transposed, and a part of a matrix.
-    for outputs, inputs in ((64, 20), (6, 32), (32, 6), (64, 200), (32, 64)):
-        wide = torch.randn(50, 2 * inputs, generator=rng)
-        square = torch.randn(300, 300, generator=rng)
-        bias, other = torch.randn(outputs, generator=rng), torch.randn(50, outputs, generator=rng)
-        for x in (wide[:, :inputs], wide[:, :inputs].contiguous()):
-            for weight in (
-                square[:outputs, :inputs].contiguous(),
-                square[:inputs, :outputs].contiguous().t(),
-                square[:outputs, :inputs],
-            ):
-                plain = x @ weight.t()
-                torch.testing.assert_close(linear(x, weight, None), plain, rtol=1e-5, atol=1e-4)
-                for addend in (bias, other):
-                    torch.testing.assert_close(
-                        multiply_add(x, weight, addend), plain + addend, rtol=1e-5, atol=1e-4
-                    )
-                biased = linear(x, weight, bias)
-                torch.testing.assert_close(biased, plain + bias, rtol=1e-5, atol=1e-4)
-        x, u = wide[:, :inputs], other
-        torch.testing.assert_close(weight_gradient(u, x), u.t() @ x, rtol=1e-5, atol=1e-4)
 
 
 def test_push_forward_through_convolutions_is_the_adjoint_of_the_backward_pass() -> None:

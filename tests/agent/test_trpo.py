@@ -398,6 +398,44 @@ def test_a_step_with_a_fraction_stays_in_the_trust_region_of_the_whole_batch() -
     assert report.surrogate == pytest.approx(loss - new_loss, abs=1e-6)
 
 
+def test_a_candidate_beyond_the_trust_region_is_not_evaluated_to_its_end() -> None:
+    policy = tiny("categorical")
+    obs, action, advantage = batch(policy, n=400)
+    parts = cut(obs, action, advantage, 8)
+    _, gradient, old = surrogate_gradient(policy, linearised(policy, parts))
+    theta = flatten(list(policy.parameters())).detach()
+    far = theta - 30 * gradient / gradient.norm()
+    _, whole = evaluate(policy, parts, old, far)
+    assert whole > 0.01
+    rows: list[int] = []
+    forward = policy.forward
+
+    def count(obs: torch.Tensor) -> torch.Tensor:
+        rows.append(len(obs))
+        return forward(obs)
+
+    policy.forward = count  # type: ignore[method-assign]
+    loss, kl = evaluate(policy, parts, old, far, max_kl=0.01)
+    assert math.isnan(loss)
+    assert 0.01 < kl <= whole
+    assert sum(rows) < 400
+    # Within the trust region, everything is evaluated, with the same bits.
+    near = theta - 1e-3 * gradient / gradient.norm()
+    assert evaluate(policy, parts, old, near, max_kl=0.01) == evaluate(policy, parts, old, near)
+
+
+@pytest.mark.parametrize("kind", ACTIONS)
+def test_the_early_end_changes_no_step(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = TRPOConfig(slices=6, max_kl=0.05, backtrack_ratio=0.7)
+    found = []
+    for margin in (trpo.KL_MARGIN, math.inf):
+        monkeypatch.setattr(trpo, "KL_MARGIN", margin)
+        policy = tiny(kind, seed=3)
+        report = trpo_step(policy, *batch(policy, n=300, seed=3), config)
+        found.append((report, flatten(list(policy.parameters())).tolist()))
+    assert found[0] == found[1]
+
+
 def test_activations_are_kept_up_to_the_bound_and_computed_again_beyond() -> None:
     policy = tiny("categorical")
     obs, action, advantage = batch(policy, n=40)

@@ -394,13 +394,21 @@ def test_steps_by_hand_are_autograds_for_all_sizes(config: EMIConfig, action_spa
     assert_steps_are_equal(config, action_space, 32)
 
 
-def assert_steps_are_equal(config: EMIConfig, action_space: Space, m: int) -> None:
+def test_steps_by_hand_are_autograds_with_the_papers_sizes() -> None:
+    """Large products are computed by another library."""
+    space, actions = Box(-np.inf, np.inf, (17,), np.float32), Box(-1, 1, (6,), np.float32)
+    assert_steps_are_equal(EMIConfig(), actions, 512, space)
+
+
+def assert_steps_are_equal(
+    config: EMIConfig, action_space: Space, m: int, space: Space = VECTOR
+) -> None:
     """Losses and all bits after two blocks of three steps each."""
-    ours, autograd = (EMI(VECTOR, action_space, config, seed=1) for _ in range(2))
+    ours, autograd = (EMI(space, action_space, config, seed=1) for _ in range(2))
     for block in range(2):  # Adam's state exists from the second on
         with ours._steps(m) as step:
             for k in range(3):
-                data = batch(VECTOR, action_space, m, seed=3 * block + k)
+                data = batch(space, action_space, m, seed=3 * block + k)
                 obs, action, next_obs = (
                     torch.as_tensor(c) for c in (data.obs, data.action, data.next_obs)
                 )

@@ -120,12 +120,14 @@ ELSEWHERE: dict[str, dict[str, dict[str, object]]] = {
             "lambda_info": 0.1,
             "kl_target": "action",
             "kl_weight": 0.5,
+            "arithmetic": "bfloat16",
             "eta": 1e-3,
         },
         "emi-d": {
             "lambda_error": 100.0,
             "lambda_info": 0.1,
             "kl_weight": 0.5,
+            "arithmetic": "bfloat16",
             "eta": 0.1,
         },
         "ex2": {

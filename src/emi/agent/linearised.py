@@ -9,13 +9,14 @@ sums in the same order. This was checked on an AMD processor with AVX-512.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from emi import bfloat16
 from emi.nets import Flat, FlatImages, Pixels
+from emi.products import linear, multiply_add, weight_gradient
 
 _aten = torch.ops.aten
 
@@ -108,50 +109,40 @@ class Linearised:
         return gradients[::-1]
 
 
-# PyTorch multiplies float32 matrices with MKL, which does not use AVX-512 on AMD processors. This
-# operator of torch.compile calls oneDNN, which does and takes half the time. Both add the products
-# of an entry one after the other, MKL in blocks of 192 (measured): up to there the bits are equal.
-_onednn: Any = None
-if torch.backends.mkldnn.is_available():
-    _onednn = getattr(torch.ops.mkldnn, "_linear_pointwise", None)
-_BLOCK = 192
-_NARROW = 16  # MKL has other kernels for fewer columns, with other sums
+class LinearisedImages:
+    """As `Linearised`, for the paper's convolutions in bfloat16 and a float32 layer on top."""
 
+    def __init__(self, trunk: nn.Module, head: nn.Linear, x: Tensor) -> None:
+        """`x` is the result of `emi.bfloat16.blocks`."""
+        self._trunk, self._head = bfloat16.Trunk.of(trunk), head
+        with torch.no_grad():
+            self._weights = bfloat16.rounded(*self._trunk.parameters)
+            self._outputs = bfloat16.forward(self._weights, x)
+            self._features = self._outputs.top.float()
+            self.out: Tensor = head(self._features)
 
-def _in_onednn(x: Tensor, weight: Tensor) -> bool:
-    outputs, inputs = weight.shape
-    if _onednn is None or x.device.type != "cpu" or x.dtype != torch.float32:
-        return False
-    if not (weight.is_contiguous() or weight.t().is_contiguous()):
-        return False  # it would take a thousand times as long
-    return inputs <= _BLOCK and outputs >= _NARROW and len(x) >= _NARROW
+    @property
+    def bytes(self) -> int:
+        """Memory of what is kept."""
+        kept = {v.untyped_storage().data_ptr(): v.nbytes for v in self._outputs}
+        return sum(kept.values()) + self._features.nbytes + self.out.nbytes
 
+    @torch.no_grad()
+    def push_forward(self, change: Mapping[Tensor, Tensor]) -> Tensor:
+        """J v, [n, outputs], for a change v of the weights: a tensor per parameter."""
+        rounded = bfloat16.rounded(*(change[p] for p in self._trunk.parameters))
+        tangent = bfloat16.push_forward(self._weights, rounded, self._outputs).float()
+        own = functional.linear(self._features, change[self._head.weight], change[self._head.bias])
+        return own.add_(functional.linear(tangent, self._head.weight))
 
-def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """x weightᵀ + bias: [n, inputs], [outputs, inputs] to [n, outputs]; adds the bias first."""
-    if _in_onednn(x, weight):
-        y: Tensor = _onednn(x, weight, bias, "none", [], None)
-        return y
-    return functional.linear(x, weight, bias)
-
-
-def multiply_add(x: Tensor, weight: Tensor, other: Tensor) -> Tensor:
-    """x weightᵀ + other: [n, inputs], [outputs, inputs] to [n, outputs]; adds `other` last."""
-    if other.dim() == 1 and _in_onednn(x, weight):
-        return linear(x, weight, other)
-    if _in_onednn(x, weight):
-        y: Tensor = _onednn.binary(x, other, weight, None, "add")
-        return y
-    return torch.mm(x, weight.t()).add_(other)
-
-
-def weight_gradient(u: Tensor, x: Tensor) -> Tensor:
-    """uᵀ x: [n, outputs], [n, inputs] to [outputs, inputs]."""
-    outputs, inputs = u.shape[1], x.shape[1]
-    # The same sums, in less time for a tall matrix. Narrow ones have other kernels.
-    if outputs > inputs >= _NARROW:
-        return torch.mm(x.t(), u).t()
-    return torch.mm(u.t(), x)
+    @torch.no_grad()
+    def pull_back(self, u: Tensor) -> list[Tensor]:
+        """Jᵀ u for u [n, outputs]: a tensor per parameter, in the order of the layers."""
+        shape = self._trunk.first.weight.shape
+        gradients = bfloat16.backward(
+            self._weights, self._outputs, torch.mm(u, self._head.weight), shape
+        )
+        return [*gradients, weight_gradient(u, self._features), u.sum(0)]
 
 
 def _convolve(layer: nn.Conv2d, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

@@ -19,9 +19,10 @@ import torch
 from torch import Tensor, nn
 
 from emi.agent.acting import BoxActions, DiscreteActions
-from emi.agent.linearised import Linearised
+from emi.agent.linearised import Linearised, LinearisedImages
 from emi.agent.numpy_policy import in_numpy
 from emi.batch import Array
+from emi.bfloat16 import Arithmetic, Reader, reader
 from emi.nets import Activation, linear, trunk
 from emi.settings import PositiveFloat, PositiveInt
 from emi.spaces import DiscreteSpace, require_actions
@@ -39,6 +40,31 @@ class PolicyConfig:
     """activation of the hidden layers for vector observations"""
     init_std: PositiveFloat = 1.0
     """initial standard deviation of continuous actions, in units of half the action range"""
+    arithmetic: Arithmetic = "float32"
+    """of the convolutions while the policy is updated, on images (ours; see docs/deviations.md)"""
+
+
+LinearisedOutputs = Linearised | LinearisedImages
+
+
+def through(trunk: nn.Sequential, head: nn.Linear, reader: Reader, obs: Tensor) -> Tensor:
+    """head(trunk(obs)) with the reader's arithmetic."""
+    found: Tensor = head(reader.features(trunk[1:], reader.read(obs)))
+    return found
+
+
+def linearised(
+    trunk: nn.Sequential,
+    head: nn.Linear,
+    reader: Reader,
+    obs: Tensor,
+    *,
+    part_of_rows: bool = False,
+) -> LinearisedOutputs:
+    """`through` and its Jacobian in the weights."""
+    if reader.arithmetic == "bfloat16":
+        return LinearisedImages(trunk, head, reader.read(obs))
+    return Linearised([*trunk, head], obs, part_of_rows=part_of_rows)
 
 
 class GaussianPolicy(nn.Module):
@@ -59,10 +85,11 @@ class GaussianPolicy(nn.Module):
         self.actions = BoxActions(action_space)
         self.trunk, width = trunk(observation_space, config.hidden, config.activation, generator)
         self.head = linear(width, self.actions.size, generator)
+        self.reader = reader(self.trunk[0], config.arithmetic)
         self.log_std = nn.Parameter(torch.full((self.actions.size,), math.log(config.init_std)))
 
     def forward(self, obs: Tensor) -> Tensor:
-        return self.with_std(self.head(self.trunk(obs)))
+        return self.with_std(through(self.trunk, self.head, self.reader, obs))
 
     def with_std(self, mean: Tensor) -> Tensor:
         """mean [n, A] to parameters [n, 2A]."""
@@ -116,7 +143,7 @@ class LinearisedGaussian:
     """As `Linearised`, with log σ, a column of the parameters that is the same in every row."""
 
     def __init__(self, policy: GaussianPolicy, obs: Tensor) -> None:
-        self._mean = Linearised([*policy.trunk, policy.head], obs, part_of_rows=True)
+        self._mean = linearised(policy.trunk, policy.head, policy.reader, obs, part_of_rows=True)
         self._log_std = policy.log_std
         with torch.no_grad():
             self._free = policy.log_std >= MIN_LOG_STD
@@ -162,13 +189,14 @@ class CategoricalPolicy(nn.Module):
         self.register_buffer("_first", torch.from_numpy(first), persistent=False)
         self.trunk, width = trunk(observation_space, config.hidden, config.activation, generator)
         self.head = linear(width, self.actions.size, generator)
+        self.reader = reader(self.trunk[0], config.arithmetic)
 
     def forward(self, obs: Tensor) -> Tensor:
-        return self.head(self.trunk(obs))
+        return through(self.trunk, self.head, self.reader, obs)
 
-    def linearise(self, obs: Tensor) -> Linearised:
+    def linearise(self, obs: Tensor) -> LinearisedOutputs:
         """`forward` and its Jacobian in the weights."""
-        return Linearised([*self.trunk, self.head], obs)
+        return linearised(self.trunk, self.head, self.reader, obs)
 
     def outputs(self) -> Callable[[Array], Array]:
         """obs [n, ...] to logits [n, A], in NumPy; valid until the weights change."""
@@ -225,7 +253,7 @@ class CategoricalPolicy(nn.Module):
 
 
 AnyPolicy = GaussianPolicy | CategoricalPolicy
-Jacobian = LinearisedGaussian | Linearised
+Jacobian = LinearisedGaussian | LinearisedOutputs
 
 
 def actor(policy: AnyPolicy, rng: np.random.Generator) -> Callable[[Array], Array]:

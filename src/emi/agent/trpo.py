@@ -25,6 +25,7 @@ from emi.settings import Fraction, NotNegativeFloat, NotNegativeInt, PositiveFlo
 
 T = TypeVar("T")
 KEPT_BYTES = 2**29  # of activations of π_old during a step
+KL_MARGIN = 0.01  # rounding of the KL, relative to the largest KL
 GOLDEN_RATIO = (math.sqrt(5) - 1) / 2
 
 
@@ -225,9 +226,17 @@ def surrogate_gradient(policy: AnyPolicy, old: Linearisations) -> Surrogate:
 
 
 def evaluate(
-    policy: AnyPolicy, slices: Sequence[Slice], old: Sequence[Old], theta: Tensor
+    policy: AnyPolicy,
+    slices: Sequence[Slice],
+    old: Sequence[Old],
+    theta: Tensor,
+    max_kl: float = math.inf,
 ) -> tuple[float, float]:
-    """Surrogate loss and mean KL of the policy with parameters θ; the policy is not changed."""
+    """Surrogate loss and mean KL of the policy with parameters θ; the policy is not changed.
+
+    The KL of a slice is not negative. As soon as the slices so far exceed `max_kl`, the others are
+    not computed: the loss is then NaN, and the KL too small but above `max_kl`.
+    """
     names = [name for name, _ in policy.named_parameters()]
     weights = dict(zip(names, unflatten(theta, list(policy.parameters())), strict=True))
     loss = kl = 0.0
@@ -236,6 +245,8 @@ def evaluate(
             new = functional_call(policy, weights, (states(part),))
             loss += part.weight * surrogate_loss(policy, new, part, before.log_prob).item()
             kl += part.weight * policy.kl(before.parameters, new).mean().item()
+            if kl > max_kl:
+                return math.nan, kl
     return loss, kl
 
 
@@ -320,7 +331,11 @@ def trpo_step(
 
     weights = list(policy.parameters())
     theta = flatten(weights).detach()
-    found = line_search(lambda new: evaluate(policy, parts, old, new), theta, step, loss, config)
+    # Above the trust region by more than rounding, a candidate is rejected whatever else it does.
+    limit = config.max_kl * (1 + KL_MARGIN)
+    found = line_search(
+        lambda new: evaluate(policy, parts, old, new, limit), theta, step, loss, config
+    )
     if found.accepted:
         with torch.no_grad():
             for weight, new in zip(weights, unflatten(found.theta, weights), strict=True):

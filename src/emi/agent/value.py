@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from emi.batch import FloatArray, IntArray, Rows, as_tensor, in_pieces
+from emi.bfloat16 import Arithmetic, reader
 from emi.errors import UserError
 from emi.images import is_image
 from emi.nets import Activation, linear, load_optimizer, trunk
@@ -58,6 +59,8 @@ class ValueConfig:
     """passes over the batch per fit (authors' trpo_emi_mujoco.py; 3 in trpo_emi_atari.py)"""
     minibatch: PositiveInt = 64
     """rows per gradient step (authors' trpo_emi_mujoco.py; 512 in trpo_emi_atari.py)"""
+    arithmetic: Arithmetic = "float32"
+    """of the convolutions while they are fitted, on images (ours; see docs/deviations.md)"""
 
 
 def features(obs: Tensor, clock: Tensor) -> Tensor:
@@ -207,6 +210,7 @@ class NetworkValue(nn.Module):
         self.config = config
         self.trunk, width = trunk(observation_space, config.hidden, config.activation, generator)
         self.head = linear(width, 1, generator)
+        self._reader = reader(self.trunk[0], config.arithmetic)
         self.to(device)
         self.optimizer = torch.optim.Adam(
             self.parameters(), lr=config.learning_rate, fused=True, foreach=False
@@ -214,6 +218,10 @@ class NetworkValue(nn.Module):
 
     def forward(self, obs: Tensor) -> Tensor:
         return self.head(self.trunk(obs)).flatten()
+
+    def _while_fitted(self, obs: Tensor) -> Tensor:
+        """`forward` with the arithmetic of the config."""
+        return self.head(self._reader.features(self.trunk[1:], self._reader.read(obs))).flatten()
 
     def predict(self, obs: Rows, clock: IntArray) -> FloatArray:
         return self.predict_after(obs)
@@ -239,7 +247,8 @@ class NetworkValue(nn.Module):
             order = rng.permutation(len(obs))
             for start in range(0, len(obs) - size + 1, size):
                 rows = order[start : start + size]
-                loss = (self(as_tensor(obs[rows], device)) - goal[rows]).square().mean()
+                predicted = self._while_fitted(as_tensor(obs[rows], device))
+                loss = (predicted - goal[rows]).square().mean()
                 self.optimizer.zero_grad()
                 loss.backward()
                 self.optimizer.step()

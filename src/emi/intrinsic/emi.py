@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from emi.batch import Batched, Columns, Transitions, as_tensor, in_pieces, union
+from emi.bfloat16 import Arithmetic, reader
 from emi.intrinsic.actions import ActionVectors
 from emi.intrinsic.contract import Finish, IntrinsicReward
 from emi.intrinsic.descent import Descent
@@ -74,6 +75,8 @@ class EMIConfig:
     """passes over each batch (paper, supplementary section 1)"""
     minibatch: PositiveInt = 512
     """minibatch size; an incomplete last minibatch is dropped (paper; authors' code)"""
+    arithmetic: Arithmetic = "float32"
+    """of the convolutions while they learn, on images (ours; see docs/deviations.md)"""
 
 
 class Losses(NamedTuple):
@@ -177,6 +180,7 @@ class EMI(IntrinsicReward):
         self.T_S = mlp([3 * d, *config.information_hidden, 1], "relu", rng)
         self.T_A = mlp([3 * d, *config.information_hidden, 1], "relu", rng)
         self.descent = Descent(self.parameters(), config.learning_rate, rng)
+        self.reader = reader(self.entries, config.arithmetic)
 
     def embed_state(self, obs: Columns) -> Tensor:
         """φ(s): [n, *observation] to [n, d]."""
@@ -291,15 +295,16 @@ class EMI(IntrinsicReward):
         sample D; D_s and D_a take φ(s') and ψ(a) from the second half (supplementary section 3).
         """
         config, m = self.config, len(obs)
-        # `entries` is the first layer of φ and of S: images are converted to floats once.
-        states = self.entries(torch.cat([obs, next_obs]))
-        phi, phi_next = self.phi[1:](states).split(m)
+        # The first layer of φ and of S is the same: images are read once.
+        _, read, features = self.reader
+        states = read(torch.cat([obs, next_obs]))
+        phi, phi_next = self.phi[-1](features(self.phi[1:-1], states)).split(m)
         psi = self.psi(action)
         zero = phi.new_zeros(())
 
         error = torch.zeros_like(phi)
         if config.error_model:
-            error = self.S.join(self.S.state[1:](states[:m]), action)
+            error = self.S.join(features(self.S.state[1:], states[:m]), action)
         linear_loss = prediction_error(phi, psi, error, phi_next).mean()
         error_loss = error.square().sum(1).mean()
 

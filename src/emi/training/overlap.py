@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from gymnasium.vector import VectorEnv
@@ -22,10 +22,10 @@ from emi.agent.rollout import Rollout, collect, draw_noise, rollout_of
 from emi.envs import known_environment
 from emi.errors import NotFiniteError, check_finite
 from emi.images import is_image
-from emi.intrinsic.contract import Finish
 from emi.training.config import TrainConfig
 from emi.training.workers import Workers
 
+T = TypeVar("T")
 WORTH_WORKERS = 100_000  # steps of a run that take longer than to start the processes
 
 
@@ -137,7 +137,7 @@ def _checked(rollout: Rollout) -> Rollout:
 
 
 class LearningThread:
-    """Runs the training of a method in a second thread if `enabled`, else immediately."""
+    """Runs work in a second thread, one piece after the other, if `enabled`; else immediately."""
 
     def __init__(self, enabled: bool) -> None:
         self._pool = ThreadPoolExecutor(1) if enabled else None
@@ -147,12 +147,12 @@ class LearningThread:
         """Whether there is a second thread."""
         return self._pool is not None
 
-    def start(self, finish: Finish) -> Finish:
-        """Start `finish`; the returned function waits for it and returns its scalars."""
+    def start(self, work: Callable[[], T]) -> Callable[[], T]:
+        """Start `work`; the returned function waits for it and returns its result."""
         if self._pool is not None:
-            return self._pool.submit(finish).result
-        scalars = finish()
-        return lambda: scalars
+            return self._pool.submit(work).result
+        result = work()
+        return lambda: result
 
     def close(self) -> None:
         if self._pool is not None:

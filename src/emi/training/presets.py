@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from emi import program
+from emi.agent.policy import PolicyConfig
 from emi.agent.trpo import TRPOConfig
 from emi.agent.value import ValueConfig
 from emi.envs import known_environment, observes_images, time_limit
@@ -68,6 +69,7 @@ _EMI_IMAGES = EMIConfig(
     lambda_info=0.1,
     kl_target="action",
     kl_weight=0.5,  # authors' trpo_emi_atari.py; not in the paper
+    arithmetic="bfloat16",  # less than half the time: docs/deviations.md
 )
 _IMAGES: Own = {
     "emi": _EMI_IMAGES,
@@ -113,9 +115,13 @@ _ETA_SWIMMER_GATHER = {**_ETA, "vime": 1e-4, "simhash": 1e-2}
 _ETA_IMAGES = {**_ETA, "simhash": 1e-2}
 
 # Authors' trpo_emi_atari.py.
-_IMAGE_VALUE = ValueConfig(kind="network", epochs=3, minibatch=512)
+_IMAGE_VALUE = ValueConfig(kind="network", epochs=3, minibatch=512, arithmetic="bfloat16")
 # Ten products with all of H would take ten times as long as the gradient: docs/deviations.md.
-_IMAGE_AGENT = {"value": _IMAGE_VALUE, "trpo": TRPOConfig(fisher_fraction=0.1)}
+_IMAGE_AGENT = {
+    "policy": PolicyConfig(arithmetic="bfloat16"),
+    "value": _IMAGE_VALUE,
+    "trpo": TRPOConfig(fisher_fraction=0.1),
+}
 
 
 class _Preset(NamedTuple):

@@ -32,6 +32,7 @@ from emi.images import is_image
 from emi.intrinsic.contract import Factory, Finish, checked_score, find_method, method_of
 from emi.stored_state import check_module, expect_int, expect_keys, expect_numpy_generator
 from emi.training.config import TrainConfig, change
+from emi.training.heap import keep_freed_memory
 from emi.training.keeping import (
     History,
     gives_up,
@@ -124,10 +125,14 @@ class Trainer:
         apart = self.intrinsic is not None and not self.intrinsic.learns_first
         self._learning = LearningThread(config.threads > 1 and apart)
         halves = 2 if self._learning.enabled else 1
-        torch.set_num_threads(max(1, config.threads // halves) if is_image(obs_space) else 1)
+        images = is_image(obs_space)
+        torch.set_num_threads(max(1, config.threads // halves) if images else 1)
+        if images:
+            keep_freed_memory()
         cores = config.threads - (1 if self._learning.enabled else 0)
         workers = start_workers(config, self.envs, cores)
         self._overlap = self._learning.enabled or workers is not None
+        self._fitting = self._learning if workers is None else LearningThread(False)
         self.collector = Collector(
             self.envs, self.policy, config.steps_per_iteration, resets, action_rng, workers
         )
@@ -184,15 +189,21 @@ class Trainer:
         ahead = self._overlap and self.iteration + 1 < self.total_iterations
         if ahead:
             self.collector.begin_ahead(self.iteration + 1)
-        value_scalars = self.value.fit(
-            obs, clock, target, self._value_rng, cut=cut, rewarded=rewarded
-        )
-        if self.bonus_value is not None:
-            fit = self.bonus_value.fit(obs, clock, own.target, self._value_rng, cut=own.cut)
-            value_scalars["bonus_value/loss"] = fit["value/loss"]
+
+        def fit() -> dict[str, float]:
+            found = self.value.fit(obs, clock, target, self._value_rng, cut=cut, rewarded=rewarded)
+            if self.bonus_value is not None:
+                of_bonus = self.bonus_value.fit(
+                    obs, clock, own.target, self._value_rng, cut=own.cut
+                )
+                found["bonus_value/loss"] = of_bonus["value/loss"]
+            return found
+
+        # If this thread collects, the value function is fitted by the one that trains the method.
+        wait_for_fit = self._fitting.start(fit)
         if ahead:
             self.collector.collect_ahead(self.iteration + 1)
-        scalars = wait() | value_scalars | keeping_scalars
+        scalars = wait() | wait_for_fit() | keeping_scalars
         self._check_parameters()
 
         returns = rollout.episode_returns

@@ -7,6 +7,7 @@ allocated once and reused by all minibatches.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Literal, NamedTuple
@@ -17,6 +18,7 @@ from torch.nn.functional import softplus
 
 from emi.intrinsic.descent import Descent
 from emi.intrinsic.information import gaussian_kl, jsd_bound
+from emi.products import NARROW, linear_with, weight_gradient_into
 
 aten = torch.ops.aten
 SOFTPLUS = (1, 20)  # β and threshold, the defaults of PyTorch
@@ -78,66 +80,78 @@ def activation(module: nn.Module) -> Function:
     raise TypeError(f"no derivative for {type(module).__name__}")
 
 
-class Layer(NamedTuple):
-    """y = f(x Wᵀ + b) on a minibatch, and the gradients of L with respect to W, b and x Wᵀ + b."""
+class Layer:
+    """y = f(x Wᵀ + b) on minibatches of `rows`, and the gradients of L.
 
-    W: Tensor  # [outputs, inputs]
-    W_t: Tensor  # Wᵀ, a view
-    b: Tensor  # [outputs]
-    d_W: Tensor
-    d_b: Tensor
-    f: Function | None
-    y: Tensor  # [rows, outputs]
-    d: Tensor  # [rows, outputs]
-    d_t: Tensor  # dᵀ, a view
+    `backward` reads ∂L/∂y from d_y, writes the gradients of W and b to their `.grad`, and that of
+    x Wᵀ + b to `d`.
+    """
+
+    def __init__(self, module: nn.Linear, f: Function | None, rows: int) -> None:
+        self.W, self.b, self.f = module.weight.detach(), module.bias.detach(), f
+        module.weight.grad, module.bias.grad = torch.empty_like(self.W), torch.empty_like(self.b)
+        self.d_W, self.d_b = module.weight.grad, module.bias.grad
+        self.d = self.W.new_empty(rows, len(self.b))
+        self.multiply = linear_with(self.W, self.b, rows)
+        self.multiply_back = linear_with(self.W.t(), None, rows)
+        self.add_up = weight_gradient_into(self.d_W, self.d)
+        self.x = self.y = self.d  # of the last minibatch
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.x, self.y = x, self.multiply(x)
+        if self.f is not None:
+            self.f.forward(self.y)
+        return self.y
+
+    def backward(self, d_y: Tensor) -> None:
+        if self.f is not None:
+            self.f.backward(d_y, self.y, self.d)
+        torch.sum(self.d, 0, out=self.d_b)
+        self.add_up(self.x)
 
 
 class Network:
     """The layers of an `emi.nets.mlp`, for minibatches in `x` [rows, inputs].
 
-    `forward` writes `y` [rows, outputs]. `backward` reads ∂L/∂y from `d_y` and writes ∂L/∂x to
-    `d_x` if it is required, and the gradients of the parameters to their `.grad`.
+    `forward` writes `y` [rows, outputs]. `backward` reads ∂L/∂y from `d_y` and writes the gradients
+    of the parameters to their `.grad`, and ∂L/∂x for the first `d_columns` columns of x to `d_x`.
     """
 
-    def __init__(self, modules: Iterable[nn.Module], x: Tensor, *, input_gradient: bool) -> None:
-        self.x = x
-        self.layers: list[Layer] = []
+    def __init__(self, modules: Iterable[nn.Module], x: Tensor, *, d_columns: int = 0) -> None:
+        linear: list[tuple[nn.Linear, Function | None]] = []
         for module in modules:
             if isinstance(module, nn.Linear):
-                W, b = module.weight, module.bias
-                W.grad, b.grad = torch.empty_like(W), torch.empty_like(b)
-                y, d = (x.new_empty(len(x), len(b)) for _ in range(2))
-                plain = W.detach()
-                layer = Layer(plain, plain.t(), b.detach(), W.grad, b.grad, None, y, d, d.t())
-                self.layers.append(layer)
-            elif self.layers:  # before the first layer is `Flat`
-                self.layers[-1] = self.layers[-1]._replace(f=activation(module))
-        self.y = self.layers[-1].y if self.layers else x
-        self.d_y = self.layers[-1].d if self.layers else torch.empty_like(x)
-        self.d_x = torch.empty_like(x) if input_gradient else None
-        # Every layer with its inputs and where the gradient of these is written, the last first.
-        inputs = [x, *(layer.y for layer in self.layers)]
-        d_inputs = [self.d_x, *(layer.d for layer in self.layers)]
-        self.order = list(zip(self.layers, inputs, d_inputs, strict=False))[::-1]
+                linear.append((module, None))
+            elif linear:  # before the first layer is `Flat`
+                linear[-1] = linear[-1][0], activation(module)
+        self.layers = [Layer(module, f, len(x)) for module, f in linear]
+        self.x = self.y = x
+        self.d_y, self.d_x = torch.empty_like(x), None
+        if self.layers:
+            first, last = self.layers[0], self.layers[-1]
+            # Others keep views of these four.
+            self.y, self.d_y = torch.empty_like(last.d), last.d
+            last.multiply = functools.partial(_into, self.y, last.b, last.W.t())
+            self.d_x = x.new_empty(len(x), d_columns)
+            self.W_of_d_x = first.W[:, :d_columns]
 
     def forward(self) -> None:
         x = self.x
         for layer in self.layers:
-            torch.addmm(layer.b, x, layer.W_t, out=layer.y)
-            if layer.f is not None:
-                layer.f.forward(layer.y)
-            x = layer.y
+            x = layer.forward(x)
 
     def backward(self) -> None:
         d_y = self.d_y
-        for layer, x, d_x in self.order:
-            if layer.f is not None:
-                layer.f.backward(d_y, layer.y, layer.d)
-            torch.sum(layer.d, 0, out=layer.d_b)
-            torch.mm(layer.d_t, x, out=layer.d_W)
-            if d_x is not None:
-                torch.mm(layer.d, layer.W, out=d_x)
-                d_y = d_x
+        for layer in reversed(self.layers):
+            layer.backward(d_y)
+            if layer is not self.layers[0]:
+                d_y = layer.multiply_back(layer.d)
+        if self.d_x is not None:
+            torch.mm(self.layers[0].d, self.W_of_d_x, out=self.d_x)
+
+
+def _into(y: Tensor, b: Tensor, W_t: Tensor, x: Tensor) -> Tensor:
+    return torch.addmm(b, x, W_t, out=y)
 
 
 class Statistic:
@@ -145,7 +159,7 @@ class Statistic:
 
     def __init__(self, modules: Iterable[nn.Module], x: Tensor) -> None:
         half = len(x) // 2
-        self.net = Network(modules, x, input_gradient=True)
+        self.net = Network(modules, x, d_columns=x.shape[1])
         assert self.net.d_x is not None
         self.joint, self.marginal = x.split(half)
         self.d_joint, self.d_marginal = self.net.d_x.split(half)
@@ -178,10 +192,10 @@ class Minibatch:
         A, d, like = first.in_features, last.out_features, last.weight.detach()
         inputs = next(x.in_features for x in nets.phi if isinstance(x, nn.Linear))
 
-        self.phi = Network(nets.phi, like.new_empty(2 * m, inputs), input_gradient=False)
+        self.phi = Network(nets.phi, like.new_empty(2 * m, inputs))
         self.obs, self.next_obs = self.phi.x.split(m)
         self.action = like.new_empty(m, A)
-        self.psi = Network(nets.psi, self.action, input_gradient=False)
+        self.psi = Network(nets.psi, self.action)
         # φ(s), ψ(a), φ(s') and their gradients
         self.vectors = (*self.phi.y.split(m), self.psi.y)
         self.d_vectors = (*self.phi.d_y.split(m), self.psi.d_y)
@@ -189,9 +203,11 @@ class Minibatch:
         self.error = like.new_zeros(m, d)
         self.S: tuple[Network, Network] | None = None
         if weights.error is not None:
-            state = Network(nets.S_state, self.obs, input_gradient=False)
+            state = Network(nets.S_state, self.obs)
             width = state.y.shape[1]
-            joint = Network(nets.S_joint, like.new_empty(m, width + A), input_gradient=True)
+            # The action has no weights: its columns need no gradient.
+            columns = width if width >= NARROW else width + A
+            joint = Network(nets.S_joint, like.new_empty(m, width + A), d_columns=columns)
             assert joint.d_x is not None
             state.d_y = joint.d_x[:, :width]
             self.S, self.error = (state, joint), joint.y
