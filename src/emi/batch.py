@@ -7,7 +7,7 @@ holds the same steps in time-major order, without the steps that are not transit
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -78,13 +78,22 @@ Batched: TypeAlias = "Array | Tensor | Rows"
 Columns: TypeAlias = "Batched | Mapping[str, Columns] | tuple[Columns, ...]"
 
 
-def each_column(function: Callable[[Any], Any], columns: Any) -> Any:
-    """Apply a function to every column; the result has the same nesting."""
+def map_columns(function: Callable[..., Any], columns: Any, *others: Any) -> Any:
+    """Apply a function to every column, and to the same entries of `others`, key by key.
+
+    `others` may be columns of the same nesting, or spaces.
+    """
     if isinstance(columns, Mapping):
-        return {key: each_column(function, column) for key, column in columns.items()}
+        return {
+            key: map_columns(function, column, *(other[key] for other in others))
+            for key, column in columns.items()
+        }
     if isinstance(columns, tuple):
-        return tuple(each_column(function, column) for column in columns)
-    return function(columns)
+        return tuple(
+            map_columns(function, column, *(other[i] for other in others))
+            for i, column in enumerate(columns)
+        )
+    return function(columns, *others)
 
 
 def named_columns(columns: Columns, name: str) -> Iterator[tuple[str, Batched]]:
@@ -147,7 +156,7 @@ class Transitions:
     def __post_init__(self) -> None:
         rows: dict[str, int] = {}
         for name in ("obs", "action", "next_obs"):
-            columns = each_column(_as_column, getattr(self, name))
+            columns = map_columns(_as_column, getattr(self, name))
             object.__setattr__(self, name, columns)
             for place, column in named_columns(columns, name):
                 try:
@@ -174,7 +183,25 @@ class Transitions:
         def some(column: Any) -> Any:
             return None if column is None else column[which]
 
-        return Transitions(*(each_column(some, column) for column in vars(self).values()))
+        return Transitions(*(map_columns(some, column) for column in vars(self).values()))
+
+
+def joined(parts: Sequence[Transitions]) -> Transitions:
+    """Concatenate batches; the rows of each environment stay in time order."""
+    if len(parts) == 1:
+        return parts[0]
+
+    def concatenate(*columns: Any) -> Any:
+        if columns[0] is None:
+            return None
+        if isinstance(columns[0], np.ndarray | Rows):
+            return np.concatenate([np.asarray(column) for column in columns])
+        import torch
+
+        return torch.cat(columns)
+
+    whole = zip(*(vars(part).values() for part in parts), strict=True)
+    return Transitions(*(map_columns(concatenate, *columns) for columns in whole))
 
 
 def is_numeric(column: Batched) -> bool:

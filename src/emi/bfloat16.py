@@ -227,8 +227,9 @@ def reader(entries: nn.Module, arithmetic: Arithmetic) -> Reader:
 
     So it is on processors that cannot multiply bfloat16.
     """
-    bytes_only = isinstance(entries, Pixels) and entries.frame_space.dtype == np.uint8
-    if arithmetic == "float32" or not bytes_only or not in_hardware():
+    if arithmetic == "float32" or not isinstance(entries, Pixels) or not in_hardware():
+        return Reader("float32", entries, lambda layers, x: layers(x))
+    if entries.frame_space.dtype != np.uint8:
         return Reader("float32", entries, lambda layers, x: layers(x))
     return Reader(
         "bfloat16",

@@ -10,7 +10,11 @@ from emi.adapters.schedule import Decay, linear_schedule
 
 if TYPE_CHECKING:
     from emi.adapters.skrl import add_intrinsic_reward
-    from emi.adapters.stable_baselines3 import BonusCheckpointCallback, IntrinsicRewardCallback
+    from emi.adapters.stable_baselines3 import (
+        BonusCheckpointCallback,
+        IntrinsicRewardCallback,
+        spaces_of,
+    )
     from emi.adapters.torchrl import (
         IntrinsicRewardModule,
         IntrinsicRewardTransform,
@@ -26,6 +30,7 @@ __all__ = [
     "IntrinsicRewardVectorWrapper",
     "add_intrinsic_reward",
     "linear_schedule",
+    "spaces_of",
     "torchrl_spaces",
 ]
 
@@ -33,6 +38,7 @@ __all__ = [
 _OPTIONAL = {
     "BonusCheckpointCallback": "stable_baselines3",
     "IntrinsicRewardCallback": "stable_baselines3",
+    "spaces_of": "stable_baselines3",
     "IntrinsicRewardModule": "torchrl",
     "IntrinsicRewardTransform": "torchrl",
     "torchrl_spaces": "torchrl",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,9 +11,22 @@ from gymnasium.error import ResetNeeded
 from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 
 from emi.adapters.schedule import Eta, eta_at
-from emi.batch import Array, BoolArray, FloatArray, Transitions
+from emi.batch import (
+    Array,
+    BoolArray,
+    FloatArray,
+    Transitions,
+    joined,
+    map_columns,
+    named_columns,
+)
 from emi.errors import UserError, check_finite
-from emi.intrinsic.contract import IntrinsicReward
+from emi.intrinsic.contract import (
+    IntrinsicReward,
+    checked_learn,
+    checked_reward,
+    require_fit,
+)
 from emi.intrinsic.outside_state import (
     OutsideState,
     check_optimizers,
@@ -65,10 +77,12 @@ class IntrinsicRewardVectorWrapper(VectorWrapper):
     ) -> None:
         super().__init__(envs)
         self._mode = autoreset_mode(envs)
-        for what in ("observation", "action"):
-            space = getattr(envs, f"single_{what}_space")
-            if space.shape is None:
-                raise UserError(f"{what}s must be arrays, for example of a Box, got {space}")
+        require_fit(
+            method,
+            envs.single_observation_space,
+            envs.single_action_space,
+            "build it from envs.single_observation_space and envs.single_action_space",
+        )
         if learn_every < 1:
             raise UserError(f"learn_every must be 1 or more, got {learn_every}")
         eta_at(eta, 0)  # raise for a wrong value here, not in the first step
@@ -81,7 +95,7 @@ class IntrinsicRewardVectorWrapper(VectorWrapper):
         self._learnt = pretrained
         self._scalars: dict[str, float] = {}
         # These arrays are never written to: consecutive steps share them.
-        self._obs: Array | None = None  # [env, *observation], s of the next step
+        self._obs: Any = None  # [env, *observation], s of the next step; None before a reset
         self._resetting = np.zeros(envs.num_envs, bool)  # the next step only resets these
         self._unlearnt: list[Transitions] = []
         self._steps_unlearnt = 0
@@ -107,19 +121,19 @@ class IntrinsicRewardVectorWrapper(VectorWrapper):
                 "the environments must return NumPy arrays, got tensors: put wrappers such as "
                 "NumpyToTorch around this one, not inside it"
             )
-        start = np.array(obs)
-        check_finite("observation", start)
+        start = map_columns(np.array, obs)
+        _require_finite(start)
         if self._obs is not None:
-            start[~which] = self._obs[~which]
+            map_columns(lambda x, old: x.__setitem__(~which, old[~which]), start, self._obs)
         self._obs, self._resetting = start, self._resetting & ~which
         return obs, info
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         if self._obs is None:
             raise ResetNeeded("call reset before the first step")
-        action = np.array(actions)  # a copy: trainers and environments may reuse their arrays
+        action = map_columns(np.array, actions)  # a copy: trainers may reuse their arrays
         obs, reward, terminated, truncated, info = self.env.step(actions)
-        after = np.array(obs)
+        after = map_columns(np.array, obs)
         ended, real = np.logical_or(terminated, truncated), ~self._resetting
         next_obs = self._successors(after, ended, info)
         batch = Transitions(self._obs, action, next_obs, np.arange(self.num_envs), ended)
@@ -149,9 +163,9 @@ class IntrinsicRewardVectorWrapper(VectorWrapper):
         }
         return obs, total, terminated, truncated, info
 
-    def _successors(self, after: Array, ended: BoolArray, info: dict[str, Any]) -> Array:
+    def _successors(self, after: Any, ended: BoolArray, info: dict[str, Any]) -> Any:
         """s' of every environment, also where `after` belongs to the next episode."""
-        check_finite("observation", after)
+        _require_finite(after)
         if self._mode is not AutoresetMode.SAME_STEP or not ended.any():
             return after
         if "final_obs" not in info:
@@ -159,19 +173,18 @@ class IntrinsicRewardVectorWrapper(VectorWrapper):
                 "the vector environment resets in the same step and must return the last "
                 'observation of an episode in info["final_obs"]'
             )
-        successors = after.copy()
+        successors = map_columns(np.copy, after)
         for env in np.flatnonzero(ended):
-            successors[env] = info["final_obs"][env]
-        check_finite("observation", successors)
+            last = info["final_obs"][env]
+            map_columns(lambda x, end, env=env: x.__setitem__(env, end), successors, last)
+        _require_finite(successors)
         return successors
 
     def _score(self, batch: Transitions) -> FloatArray:
         """Bonuses [n] of the method as of its last training."""
         if len(batch) == 0:
             return np.zeros(0)
-        bonus = self.method.reward(batch).cpu().numpy().astype(np.float64)
-        check_finite("bonus", bonus)
-        return bonus
+        return checked_reward(self.method, batch).cpu().numpy().astype(np.float64)
 
     def _gather(self, batch: Transitions) -> None:
         """Store the transitions of a step; train after `learn_every` steps."""
@@ -180,7 +193,7 @@ class IntrinsicRewardVectorWrapper(VectorWrapper):
         self._steps_unlearnt += 1
         if self._steps_unlearnt >= self.learn_every:
             if self._unlearnt:
-                self._scalars = self.method.learn(_joined(self._unlearnt))
+                self._scalars = checked_learn(self.method, joined(self._unlearnt))
                 self._learnt = True
             self._unlearnt, self._steps_unlearnt = [], 0
 
@@ -194,15 +207,15 @@ class IntrinsicRewardVectorWrapper(VectorWrapper):
         self._outside.warn()
         unlearnt = None
         if self._unlearnt:
-            rows = vars(_joined(self._unlearnt))
-            unlearnt = {name: torch.tensor(column) for name, column in rows.items()}
+            rows = vars(joined(self._unlearnt))
+            unlearnt = {name: map_columns(torch.tensor, column) for name, column in rows.items()}
         return {
             "method": copy.deepcopy(dict(self.method.state_dict())),  # training will change it
             "optimizers": copy.deepcopy(optimizer_states(self.method)),
             "learnt": self._learnt,
             "scalars": self.scalars,
             "steps": self._taken,
-            "obs": None if self._obs is None else torch.tensor(self._obs),
+            "obs": None if self._obs is None else map_columns(torch.tensor, self._obs),
             "resetting": torch.tensor(self._resetting),
             "steps_unlearnt": self._steps_unlearnt,
             "unlearnt": unlearnt,
@@ -222,12 +235,12 @@ class IntrinsicRewardVectorWrapper(VectorWrapper):
         self._learnt = state["learnt"]
         self._scalars = dict(state["scalars"])
         self._taken = state["steps"]
-        self._obs = None if state["obs"] is None else _array(state["obs"])
+        self._obs = None if state["obs"] is None else map_columns(_array, state["obs"])
         self._resetting = resetting
         self._steps_unlearnt = state["steps_unlearnt"]
         self._unlearnt, unlearnt = [], state["unlearnt"]
         if unlearnt is not None:
-            self._unlearnt = [Transitions(**{k: _array(rows) for k, rows in unlearnt.items()})]
+            self._unlearnt = [Transitions(**map_columns(_array, unlearnt))]
 
 
 def _array(tensor: torch.Tensor) -> Array:
@@ -235,7 +248,6 @@ def _array(tensor: torch.Tensor) -> Array:
     return tensor.cpu().numpy().copy()
 
 
-def _joined(parts: Sequence[Transitions]) -> Transitions:
-    """Concatenate batches of arrays; the rows of each environment stay in time order."""
-    columns = zip(*(vars(part).values() for part in parts), strict=True)
-    return Transitions(*map(np.concatenate, columns))
+def _require_finite(obs: Any) -> None:
+    for name, column in named_columns(obs, "observation"):
+        check_finite(name, column)

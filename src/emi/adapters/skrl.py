@@ -24,10 +24,15 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from torch import Tensor
 
 from emi.adapters.schedule import Eta, eta_at
-from emi.adapters.tensor_rows import Pending, each, learn, score, score_then_learn, summary
-from emi.batch import Transitions
+from emi.adapters.tensor_rows import Pending, summary
+from emi.batch import Transitions, map_columns
 from emi.errors import UserError
-from emi.intrinsic.contract import IntrinsicReward
+from emi.intrinsic.contract import (
+    IntrinsicReward,
+    checked_learn,
+    checked_reward,
+    score_and_learn,
+)
 from emi.program import install
 from emi.spaces import autoreset_mode
 from emi.stored_state import check_module
@@ -100,7 +105,7 @@ class Episodes:
         if isinstance(last, Tensor):
             return last[ended].flatten(1)
         rows = [last[env] for env in ended.nonzero().flatten().tolist()]
-        batch = each(lambda *parts: np.stack(parts), *rows)
+        batch = map_columns(lambda *parts: np.stack(parts), *rows)
         flat: Tensor = flatten_tensorized_space(tensorize_space(self.space, batch))
         return flat
 
@@ -187,7 +192,7 @@ class AgentBonus:
         scalars: dict[str, float] = {}
         if bool(known.any()):
             # A copy of the rows: a method may keep them, and the memory is overwritten.
-            some, scalars = score_then_learn(self.method, batch[known])
+            some, scalars = score_and_learn(self.method, batch[known])
             bonus = bonus.masked_scatter(known.reshape(bonus.shape), some.to(bonus))
         memory.set_tensor_by_name(BONUS, bonus)
         self._log({**summary(bonus, memory.get_tensor_by_name(REWARD_ENV), eta), **scalars})
@@ -212,7 +217,7 @@ class AgentBonus:
     def _learn(self) -> None:
         batch = self._pending.take()
         if batch is not None:
-            scalars = learn(self.method, batch)
+            scalars = checked_learn(self.method, batch)
             self._learnt = True
             drawn = {k: v for k, v in self._scalars.items() if k.startswith("intrinsic/")}
             self._log({**drawn, **scalars})
@@ -230,9 +235,9 @@ class AgentBonus:
             episodes.observation(columns["observations"]),
             action,
             episodes.observation(successor),
-            torch.zeros(len(action), dtype=torch.int64, device=action.device),
+            torch.full((len(action),), -1, device=action.device),  # in no order
         )[known]
-        some = score(self.method, batch).to(rewards)
+        some = checked_reward(self.method, batch).to(rewards)
         bonus = torch.zeros_like(rewards).masked_scatter(known.reshape(rewards.shape), some)
         self._scalars = {**self._scalars, **summary(bonus, rewards, eta)}
         return rewards + eta * bonus

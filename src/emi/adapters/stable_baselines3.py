@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
+import gymnasium
 import numpy as np
 import torch
 from gymnasium.spaces import Box, Space
@@ -26,19 +27,18 @@ from safetensors.torch import save as serialize
 
 from emi.adapters.bonus_share import LateShare, share_of
 from emi.adapters.schedule import Decay, Eta, eta_at
-from emi.batch import Array, Rows, Transitions
+from emi.batch import Array, IntArray, Rows, Transitions, map_columns, named_columns
 from emi.durable_file import write_durably
-from emi.errors import UserError, check_finite
-from emi.intrinsic.contract import IntrinsicReward, score_and_learn
+from emi.errors import UserError
+from emi.images import FrameStack, is_image
+from emi.intrinsic.contract import IntrinsicReward, require_fit, score_and_learn
 from emi.intrinsic.outside_state import (
     OutsideState,
     check_optimizers,
     load_optimizers,
     optimizer_states,
 )
-from emi.nets import reads_as_vectors
 from emi.program import install
-from emi.spaces import ActionGroups, require_actions, require_box
 from emi.state_codec import decode, encode
 from emi.stored_state import check_module
 from emi.untrusted_file import open_regular
@@ -49,7 +49,13 @@ try:
     from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
     from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
     from stable_baselines3.common.utils import obs_as_tensor
-    from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper, VecNormalize
+    from stable_baselines3.common.vec_env import (
+        VecEnv,
+        VecEnvWrapper,
+        VecFrameStack,
+        VecNormalize,
+        VecTransposeImage,
+    )
 
     from emi.adapters.stable_baselines3_replay import (
         LEARN_EVERY,
@@ -71,24 +77,34 @@ RAW_END = "emi_raw_terminal_observation"  # next to `terminal_observation` in th
 
 @dataclass(frozen=True)
 class Steps:
-    observations: list[Array]  # [env, *observation] each: the first, then the one after each step
+    observations: list[Any]  # [env, *observation] each: the first, then the one after each step
     actions: list[Array] = field(default_factory=list)  # [env, *action], as the environment gets it
     rewards: list[Array] = field(default_factory=list)  # [env], before SB3 adds to them
-    ends: dict[tuple[int, int], Array] = field(default_factory=dict)
+    ends: dict[tuple[int, int], Any] = field(default_factory=dict)
     """the last observation of each episode that ended, by (step, env)"""
+
+    @property
+    def num_envs(self) -> int:
+        """The number of environments."""
+        return len(next(column for _, column in named_columns(self.observations[0], "")))
 
     def transitions(self) -> Transitions:
         """All steps in time-major order; every observation is stored once."""
-        steps, envs = len(self.actions), len(self.observations[0])
+        steps, envs = len(self.actions), self.num_envs
         row = np.arange((steps + 1) * envs).reshape(steps + 1, envs)
         following, ended = row[1:].copy(), np.zeros((steps, envs), bool)
         for number, step_and_env in enumerate(self.ends, start=row.size):
             following[step_and_env], ended[step_and_env] = number, True
-        pool = np.concatenate([*self.observations, *(end[None] for end in self.ends.values())])
+        ends = (map_columns(lambda x: x[None], end) for end in self.ends.values())
+        pool = map_columns(lambda *x: np.concatenate(x), *self.observations, *ends)
+
+        def rows(index: IntArray) -> Any:
+            return map_columns(lambda column: Rows(column, index.reshape(-1)), pool)
+
         return Transitions(
-            obs=Rows(pool, row[:-1].reshape(-1)),
+            obs=rows(row[:-1]),
             action=np.concatenate(self.actions),
-            next_obs=Rows(pool, following.reshape(-1)),
+            next_obs=rows(following),
             env_index=np.tile(np.arange(envs), steps),
             ended=ended.reshape(-1),
         )
@@ -228,13 +244,9 @@ class IntrinsicRewardCallback(BaseCallback):
         self._eta_now()
         self._late_share = LateShare(self.model._total_timesteps)
         self._normalize = _normalizer_of_observations(self.model)
-        if self._normalize is None:
-            space, source = self.model.observation_space, "model.observation_space"
-        else:
-            space = self._normalize.venv.observation_space
-            source = "the observation_space of the environment inside VecNormalize"
-        self._space = require_box(space)
-        _require_fit(self.method, self._space, self.model.action_space, source)
+        self._space, actions = spaces_of(self.model)
+        advice = "build it with the spaces of emi.adapters.spaces_of(model)"
+        require_fit(self.method, self._space, actions, advice)
         if isinstance(self.model, OffPolicyAlgorithm):
             if self._normalize not in (None, self.model.get_vec_normalize_env()):
                 raise UserError(
@@ -286,7 +298,7 @@ class IntrinsicRewardCallback(BaseCallback):
                     "the environment ended an episode without `terminal_observation` in its info: "
                     "use a vector environment of Stable-Baselines3"
                 )
-            steps.ends[len(steps.actions), int(env)] = np.asarray(end, self._space.dtype)
+            steps.ends[len(steps.actions), int(env)] = self._as_observed(end)
         steps.observations.append(self._raw(now["new_obs"]))
         # MaskablePPO has discrete actions only, which are not clipped.
         steps.actions.append(np.array(now.get("clipped_actions", now["actions"])))
@@ -301,7 +313,7 @@ class IntrinsicRewardCallback(BaseCallback):
     def _learn_if_due(self, replay: Replay) -> None:
         """Train the method if `learn_every` steps came in since its last training."""
         steps = cast(Steps, self._steps)
-        earlier = sum(map(len, replay.pending)) // len(steps.observations[0])
+        earlier = sum(map(len, replay.pending)) // steps.num_envs
         if earlier + len(steps.actions) >= (self.learn_every or LEARN_EVERY):
             self._gather()
             for name, value in replay.learn().items():
@@ -320,7 +332,6 @@ class IntrinsicRewardCallback(BaseCallback):
         eta = self._eta_now()
         scored, scalars = score_and_learn(self.method, steps.transitions())
         bonus = scored.detach().cpu().numpy().reshape(buffer.rewards.shape)
-        check_finite("the intrinsic reward", bonus)
 
         reward_env, reward_int = np.stack(steps.rewards), eta * bonus
         if self.intrinsic_only or eta != 0:
@@ -343,10 +354,13 @@ class IntrinsicRewardCallback(BaseCallback):
             self.logger.record(name, value)
         self._late_share.add(self.num_timesteps, size_int, size_env)
 
-    def _raw(self, obs: Any) -> Array:
+    def _raw(self, obs: Any) -> Any:
         """A copy of the newest observations before VecNormalize, [env, *observation]."""
-        raw = obs if self._normalize is None else self._normalize.old_obs
-        return np.array(raw, self._space.dtype)
+        return self._as_observed(obs if self._normalize is None else self._normalize.old_obs)
+
+    def _as_observed(self, obs: Any) -> Any:
+        """A copy with the dtypes of the raw observations: VecNormalize declares floats."""
+        return map_columns(lambda x, space: np.array(x, space.dtype), obs, self._space)
 
     def _last_values(self) -> torch.Tensor:
         """V of the observations after the rollout, [env], with which SB3 computed the advantages.
@@ -416,27 +430,36 @@ def _normalizer_of_observations(model: BaseAlgorithm) -> VecNormalize | None:
     return normalize
 
 
-def _require_fit(method: IntrinsicReward, observations: Box, actions: Space, source: str) -> None:
-    """UserError unless the method fits these spaces; `source` says where `observations` is from."""
-    actions = require_actions(actions)
-    action = np.zeros((2, *(actions.shape or ())), actions.dtype)
-    if not isinstance(actions, Box):
-        # In SB3 discrete actions start at 0, whatever the space says.
-        groups = ActionGroups.of(actions)
-        action[1] = np.reshape(groups.sizes, groups.shape) - 1
-    misfit = UserError(
-        f"{type(method).__name__} was not built for observations in {observations} and "
-        f"actions in {actions}: build it from {source} and model.action_space"
-    )
-    # For images, VecNormalize declares a space of floats. A method built for that space would read
-    # the raw images as vectors, without an error.
-    if reads_as_vectors(method, observations):
-        raise misfit
-    obs = np.zeros((2, *observations.shape), observations.dtype)
-    try:
-        method.reward(Transitions(obs, action, obs, np.zeros(2, np.int64), np.zeros(2, bool)))
-    except Exception as error:
-        raise misfit from error
+def spaces_of(model: BaseAlgorithm) -> tuple[Space, Space]:
+    """The spaces of what a method reads of a model: `emi.EMI(*spaces_of(model))`.
+
+    Observations are those before VecNormalize. Images of a VecFrameStack, or of Gymnasium's
+    FrameStackObservation, are declared to be stacks of frames, of which methods read the newest.
+    """
+    normalize = _normalizer_of_observations(model)
+    space = model.observation_space if normalize is None else normalize.venv.observation_space
+    frames = _frames_of(model.get_env())
+    if frames > 1 and isinstance(space, Box) and is_image(space):
+        space = FrameStack(space, frames)
+    return space, model.action_space
+
+
+def _frames_of(env: VecEnv | None) -> int:
+    """The number of frames in an observation; 1 if the environment stacks none."""
+    while isinstance(env, VecEnvWrapper):
+        if isinstance(env, VecFrameStack):
+            return int(env.n_stack)
+        if not isinstance(env, VecNormalize | VecTransposeImage) and (
+            env.observation_space != env.venv.observation_space
+        ):
+            return 1  # it may have changed the meaning of the channels
+        env = env.venv
+    single = getattr(env, "envs", [None])[0]
+    while isinstance(single, gymnasium.Wrapper):
+        if isinstance(single, gymnasium.wrappers.FrameStackObservation):
+            return int(single.stack_size)
+        single = single.env
+    return 1
 
 
 def _keep_raw_ends(venv: VecEnv) -> None:

@@ -6,7 +6,7 @@ method as of its last training.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,9 +16,9 @@ from stable_baselines3.common.buffers import NStepReplayBuffer
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 
-from emi.batch import Array, BoolArray, IntArray, Transitions
-from emi.errors import UserError, check_finite
-from emi.intrinsic.contract import IntrinsicReward
+from emi.batch import Array, BoolArray, IntArray, Transitions, joined, map_columns
+from emi.errors import UserError
+from emi.intrinsic.contract import IntrinsicReward, checked_learn, checked_reward
 from emi.stored_state import expect, expect_keys
 
 LEARN_EVERY = 1_000  # steps of the vector environment between two trainings of the method
@@ -71,9 +71,9 @@ class Replay:
         self.model, self.method, self.buffer, self.space = model, method, buffer, space
         self.incomplete = normalized or buffer.optimize_memory_usage
         for part in self.pending:
-            _map(lambda x, s: _require_shape(x[:1].shape[1:], s.shape), part.obs, space)
+            map_columns(lambda x, s: _require_shape(x[:1].shape[1:], s.shape), part.obs, space)
         for end in self.ends.values():
-            _map(lambda x, s: _require_shape(x.shape, s.shape), end.next_obs, space)
+            map_columns(lambda x, s: _require_shape(x.shape, s.shape), end.next_obs, space)
 
     def begin(self, obs: Any) -> None:
         """Continue from the observations `obs` [env, *observation] after a call of `learn`.
@@ -84,13 +84,13 @@ class Replay:
         if self.pending and self.pending[-1].ended is not None:
             last = self.pending[-1][-self.buffer.n_envs :]
             for env in range(len(last)):
-                there, now = (_map(lambda x, e=env: x[e], x) for x in (last.next_obs, obs))
+                there, now = (map_columns(lambda x, e=env: x[e], x) for x in (last.next_obs, obs))
                 self.pending[-1].ended[env - len(last)] |= not _equal(there, now)
         self._keep_last()
 
     def learn(self) -> dict[str, float]:
         """Train the method on the pending transitions, in time order."""
-        scalars = self.method.learn(joined(self.pending))
+        scalars = checked_learn(self.method, joined(self.pending))
         self.pending, self.trained = [], True
         return scalars
 
@@ -119,10 +119,10 @@ class Replay:
             self.ends.pop((position, env), None)
         for env, end in ends.items():
             action = np.array(actions[env], buffer.actions.dtype).reshape(-1)
-            self.ends[position, env] = End(_map(lambda x, e=env: x[e], obs), action, end)
+            self.ends[position, env] = End(map_columns(lambda x, e=env: x[e], obs), action, end)
 
     def _identity(self, position: int, env: int) -> tuple[Any, Array]:
-        obs = _map(lambda x: np.array(x[position, env]), self.buffer.observations)
+        obs = map_columns(lambda x: np.array(x[position, env]), self.buffer.observations)
         return obs, np.array(self.buffer.actions[position, env])
 
     def _end_of(self, position: int, env: int) -> End | None:
@@ -139,11 +139,13 @@ class Replay:
         Observations are raw, actions in the units of the environment.
         """
         buffer, n = self.buffer, len(position)
-        obs = _map(lambda x: x[position, env], buffer.observations)
+        obs = map_columns(lambda x: x[position, env], buffer.observations)
         if buffer.optimize_memory_usage:
-            after = _map(lambda x: x[(position + 1) % buffer.buffer_size, env], buffer.observations)
+            after = map_columns(
+                lambda x: x[(position + 1) % buffer.buffer_size, env], buffer.observations
+            )
         else:
-            after = _map(lambda x: x[position, env], buffer.next_observations)
+            after = map_columns(lambda x: x[position, env], buffer.next_observations)
         ended = buffer.dones[position, env] > 0
         known = ~ended if buffer.optimize_memory_usage else np.ones(n, bool)
         obs, after = self._as_observed(obs), self._as_observed(after)
@@ -151,14 +153,14 @@ class Replay:
             for row, place in enumerate(zip(position.tolist(), env.tolist(), strict=True)):
                 end = self._end_of(*place) if place in self.ends else None
                 if end is not None:
-                    _map(lambda x, e, r=row: x.__setitem__(r, e), after, end.next_obs)
+                    map_columns(lambda x, e, r=row: x.__setitem__(r, e), after, end.next_obs)
                     known[row] = True
         index = np.full(n, UNORDERED, np.int64)
         return Transitions(obs, self._taken(position, env), after, index, ended), known
 
     def _as_observed(self, obs: Any) -> Any:
         """With the dtype of the raw observations: VecNormalize declares floats for images."""
-        return _map(lambda x, s: x.astype(s.dtype, copy=False), obs, self.space)
+        return map_columns(lambda x, s: x.astype(s.dtype, copy=False), obs, self.space)
 
     def _taken(self, position: IntArray, env: IntArray) -> Array:
         """Actions as the environment received them; SB3 stores continuous ones in [−1, 1]."""
@@ -174,9 +176,8 @@ class Replay:
         bonus = np.zeros(len(position), np.float32)
         if known.any():
             with torch.no_grad():
-                scored = self.method.reward(batch if known.all() else batch[known])
+                scored = checked_reward(self.method, batch if known.all() else batch[known])
             bonus[known] = scored.cpu().numpy()
-            check_finite("the intrinsic reward", bonus)
         return bonus
 
     def bonus_of_drawn(self, index: Any) -> Array:
@@ -206,10 +207,10 @@ class Replay:
         if self.ends:
             columns = zip(*self.ends.values(), strict=True)
             named = zip(End._fields, columns, strict=True)
-            ends = {name: _map(lambda *rows: np.stack(rows), *rows) for name, rows in named}
+            ends = {name: map_columns(lambda *rows: np.stack(rows), *rows) for name, rows in named}
             ends["place"] = np.array(list(self.ends), np.int64)
         if pending is not None:
-            pending = {name: _map(np.asarray, column) for name, column in pending.items()}
+            pending = {name: map_columns(np.asarray, column) for name, column in pending.items()}
         return {"trained": self.trained, "pending": pending, "ends": ends}
 
     @classmethod
@@ -224,17 +225,9 @@ class Replay:
         if ends is not None:
             expect_keys(ends, (*End._fields, "place"), "ends")
             for row, (position, env) in enumerate(ends["place"].tolist()):
-                columns = (_map(lambda x, r=row: x[r], ends[name]) for name in End._fields)
+                columns = (map_columns(lambda x, r=row: x[r], ends[name]) for name in End._fields)
                 replay.ends[position, env] = End(*columns)
         return replay
-
-
-def joined(parts: Sequence[Transitions]) -> Transitions:
-    """Concatenate batches; the rows of each environment stay in time order."""
-    if len(parts) == 1:
-        return parts[0]
-    columns = zip(*(vars(part).values() for part in parts), strict=True)
-    return Transitions(*(_map(lambda *rows: np.concatenate(rows), *rows) for rows in columns))
 
 
 class Draw:
@@ -331,13 +324,6 @@ def _require_shape(shape: tuple[int, ...], expected: tuple[int, ...]) -> None:
             f"the callback has transitions with observations of shape {shape}, and the model has "
             f"observations of shape {expected}: load a file of the same task"
         )
-
-
-def _map(function: Callable[..., Any], first: Any, *others: Any) -> Any:
-    """`function` of arrays, or of the arrays of dicts, key by key."""
-    if isinstance(first, Mapping):
-        return {key: _map(function, x, *(o[key] for o in others)) for key, x in first.items()}
-    return function(first, *others)
 
 
 def _equal(first: Any, second: Any) -> bool:

@@ -2,61 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from emi.batch import Transitions
-from emi.errors import NotFiniteError
-from emi.intrinsic.contract import IntrinsicReward, score_and_learn
+from emi.batch import Transitions, joined, map_columns
 
 Column = Tensor | dict[str, Tensor]
 """A tensor [n, ...], or a dict of them for observations with several parts."""
-
-
-def each(function: Any, *columns: Any) -> Any:
-    """`function(*columns)`, or for dicts a dict of its results for each key."""
-    if isinstance(columns[0], Mapping):
-        return {key: each(function, *(column[key] for column in columns)) for key in columns[0]}
-    return function(*columns)
-
-
-def joined(parts: Sequence[Transitions]) -> Transitions:
-    """Concatenate batches of tensors; the rows of each environment stay in time order."""
-    columns = zip(*(vars(part).values() for part in parts), strict=True)
-    return Transitions(*(each(lambda *rows: torch.cat(rows), *column) for column in columns))
-
-
-def require_finite(bonus: Tensor) -> None:
-    """Raise NotFiniteError if a bonus is NaN or infinite."""
-    if not bool(bonus.isfinite().all()):
-        raise NotFiniteError("the intrinsic reward became NaN or infinite")
-
-
-def score(method: IntrinsicReward, batch: Transitions) -> Tensor:
-    """Bonuses [n] of the method as it is now."""
-    bonus = method.reward(batch).detach()
-    require_finite(bonus)
-    return bonus
-
-
-def learn(method: IntrinsicReward, batch: Transitions) -> dict[str, float]:
-    """Train the method; trainers collect without gradients, so these are turned on."""
-    with torch.enable_grad():
-        return method.learn(batch)
-
-
-def score_then_learn(
-    method: IntrinsicReward, batch: Transitions
-) -> tuple[Tensor, dict[str, float]]:
-    """`emi.score_and_learn` with gradients turned on and a check of the bonuses."""
-    with torch.enable_grad():
-        bonus, scalars = score_and_learn(method, batch)
-    bonus = bonus.detach()
-    require_finite(bonus)
-    return bonus, scalars
 
 
 def summary(bonus: Tensor, reward_env: Tensor, eta: float) -> dict[str, float]:
@@ -88,7 +43,7 @@ class Pending:
         """Add the transitions of one step; copies, because trainers reuse their tensors."""
         self.steps += 1
         if len(batch) > 0:
-            columns = (each(torch.clone, column) for column in vars(batch).values())
+            columns = (map_columns(torch.clone, column) for column in vars(batch).values())
             self.parts.append(Transitions(*columns))
 
     def take(self) -> Transitions | None:
@@ -104,4 +59,4 @@ class Pending:
     def restore(self, state: Mapping[str, Any]) -> None:
         columns = state["columns"]
         self.steps = state["steps"]
-        self.parts = [] if columns is None else [Transitions(**each(torch.clone, columns))]
+        self.parts = [] if columns is None else [Transitions(**map_columns(torch.clone, columns))]

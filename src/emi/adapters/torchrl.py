@@ -20,10 +20,15 @@ import torch
 from torch import Tensor
 
 from emi.adapters.schedule import Eta, eta_at
-from emi.adapters.tensor_rows import Pending, learn, score, score_then_learn, summary
+from emi.adapters.tensor_rows import Pending, summary
 from emi.batch import Transitions
 from emi.errors import UserError
-from emi.intrinsic.contract import IntrinsicReward
+from emi.intrinsic.contract import (
+    IntrinsicReward,
+    checked_learn,
+    checked_reward,
+    score_and_learn,
+)
 from emi.program import install
 
 try:
@@ -198,9 +203,9 @@ class IntrinsicRewardModule(TensorDictModuleBase):  # type: ignore[misc] # no st
         scalars: dict[str, float] = {}
         scored = batch.action.new_zeros(len(batch), dtype=torch.float32)
         if known is None:
-            scored, scalars = score_then_learn(self.method, batch)
+            scored, scalars = score_and_learn(self.method, batch)
         elif bool(known.any()):
-            some, scalars = score_then_learn(self.method, batch[known])
+            some, scalars = score_and_learn(self.method, batch[known])
             scored = scored.to(some.dtype).masked_scatter(known, some.to(known.device))
 
         others = [size for axis, size in enumerate(shape) if axis != time]
@@ -359,7 +364,7 @@ class IntrinsicRewardTransform(Transform):  # type: ignore[misc] # no stubs
         bonus = torch.zeros_like(reward_env)
         batch, real = self._transitions(tensordict, next_tensordict)
         if self._learnt and len(batch) > 0:
-            some = score(self.method, batch).to(bonus)
+            some = checked_reward(self.method, batch).to(bonus)
             bonus = bonus.masked_scatter(real.reshape(bonus.shape), some)
         eta = eta_at(self.eta, self._taken)
         earned = torch.zeros_like(reward_env) if self.intrinsic_only else reward_env
@@ -398,7 +403,7 @@ class IntrinsicRewardTransform(Transform):  # type: ignore[misc] # no stubs
     def _learn(self, logged: dict[str, float]) -> None:
         batch = self._pending.take()
         if batch is not None:
-            self._scalars = {**logged, **learn(self.method, batch)}
+            self._scalars = {**logged, **checked_learn(self.method, batch)}
             self._learnt = True
 
     def _require_place(self) -> None:

@@ -19,12 +19,15 @@ from typing import Any, NamedTuple
 import gymnasium
 import numpy as np
 import torch
+from gymnasium.spaces import Box, Dict, Tuple
 from gymnasium.vector.utils import create_empty_array
 from torch import Tensor, nn
 
 from emi.batch import Transitions, check_batch
 from emi.errors import NotFiniteError, UserError
 from emi.intrinsic.table import METHODS
+from emi.nets import reads_as_vectors
+from emi.spaces import ActionGroups, DiscreteSpace
 
 Finish = Callable[[], dict[str, float]]
 
@@ -152,19 +155,27 @@ def require_fit(
     advice: str,
 ) -> None:
     """Raise UserError with `advice` unless the method can score rows of these spaces."""
-    obs, action = (
-        create_empty_array(space, n=2, fn=np.zeros) for space in (observation_space, action_space)
-    )
-    if isinstance(action_space, gymnasium.spaces.Discrete):
-        action = np.array([action_space.start, action_space.start + action_space.n - 1])
+    obs: Any = create_empty_array(observation_space, n=2, fn=np.zeros)
+    if isinstance(action_space, DiscreteSpace):
+        groups = ActionGroups.of(action_space)
+        last = np.add(groups.starts, groups.sizes) - 1
+        action: Any = np.stack([groups.starts, last]).reshape(2, *groups.shape)
+    elif isinstance(action_space, Box | Dict | Tuple):
+        action = create_empty_array(action_space, n=2, fn=np.zeros)
+    else:
+        action = np.zeros(2, object)  # of a method that does not read actions
     batch = Transitions(obs, action, obs, np.zeros(2, np.int64), np.zeros(2, bool))
+    misfit = UserError(
+        f"{type(method).__name__} was not built for observations in {observation_space} and "
+        f"actions in {action_space}: {advice}"
+    )
+    # A method that was built for a space of floats would read images as vectors, without an error.
+    if reads_as_vectors(method, observation_space):
+        raise misfit
     try:
         method.reward(batch)
     except Exception as error:
-        raise UserError(
-            f"{type(method).__name__} was not built for observations in {observation_space} and "
-            f"actions in {action_space}: {advice}"
-        ) from error
+        raise misfit from error
 
 
 Factory = Callable[..., IntrinsicReward]

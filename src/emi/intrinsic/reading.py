@@ -18,7 +18,7 @@ import torch
 from gymnasium.spaces import Box
 from torch import Tensor, nn
 
-from emi.batch import Batched, Columns, Transitions, as_tensor, check_batch, each_column
+from emi.batch import Batched, Columns, Transitions, as_tensor, check_batch, map_columns
 from emi.images import is_image
 from emi.intrinsic.moments import Moments, RunningMoments
 from emi.spaces import readable
@@ -102,4 +102,4 @@ def normalized(rows: Tensor, moments: Moments | RunningMoments) -> Tensor:
 
 def _arrays(columns: Columns) -> Columns:
     """Columns of any kind as arrays in main memory."""
-    return each_column(lambda c: np.asarray(c.cpu() if isinstance(c, Tensor) else c), columns)
+    return map_columns(lambda c: np.asarray(c.cpu() if isinstance(c, Tensor) else c), columns)
