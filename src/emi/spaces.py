@@ -63,7 +63,7 @@ class Block(NamedTuple):
 
     entries: slice  # of the flattened action
     columns: slice  # of the concatenated choices
-    count: int  # groups
+    groups: int  # their number
     size: int  # choices of each group
 
 
@@ -113,7 +113,7 @@ class ActionGroups:
 
     def split(self, x: Columns) -> list[Columns]:
         """[n, `size`] to [n, groups, choices], for each block of groups of the same size."""
-        return [x[:, b.columns].reshape(len(x), b.count, b.size) for b in self.blocks]
+        return [x[:, b.columns].reshape(len(x), b.groups, b.size) for b in self.blocks]
 
 
 class UnitRange(NamedTuple):
