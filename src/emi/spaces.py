@@ -278,7 +278,7 @@ class Block(NamedTuple):
 
     entries: slice  # of the flattened action
     columns: slice  # of the concatenated choices
-    groups: int
+    groups: int  # their number
     size: int  # choices of each group
 
 
