@@ -151,7 +151,9 @@ def in_skrl(method: Any, spaces: tuple[Box, gymnasium.Space]) -> float:
     env = wrap_env(envs, wrapper="gymnasium", verbose=False)
     both = {"observation_space": spaces[0], "action_space": spaces[1], "device": "cpu"}
     policy = categorical_model if isinstance(spaces[1], Discrete) else gaussian_model
-    net = [{"name": "net", "input": "OBSERVATIONS", "layers": ["flatten", 8], "activations": "tanh"}]
+    net = [
+        {"name": "net", "input": "OBSERVATIONS", "layers": ["flatten", 8], "activations": "tanh"}
+    ]
     models = {
         "policy": policy(**both, network=net, output="ACTIONS"),
         "value": deterministic_model(**both, network=net, output="ONE"),
