@@ -21,7 +21,7 @@ from skrl.agents.torch.cem import CEM
 from skrl.agents.torch.ddpg import DDPG
 from skrl.agents.torch.ddqn import DDQN
 from skrl.agents.torch.dqn import DQN
-from skrl.agents.torch.ppo import PPO
+from skrl.agents.torch.ppo import PPO, PPO_RNN
 from skrl.agents.torch.rpo import RPO
 from skrl.agents.torch.sac import SAC
 from skrl.agents.torch.td3 import TD3
@@ -332,6 +332,55 @@ def test_minibatches_have_the_bonus_of_the_moment(name: str, tmp_path: Path) -> 
     stored = agent.memory.tensors["rewards"][:12]
     assert stored.unique().tolist() == [1, 2, 3, 4]
     assert intrinsic.scalars["intrinsic/eta"] == 0.5
+
+
+class Recurrent(Model):
+    """A GRU over sequences of four steps; the last layer depends on the kind of model."""
+
+    def __init__(self, env: Any, outputs: int) -> None:
+        Model.__init__(self, **spaces_of(env))
+        self.n, self.gru = env.num_envs, nn.GRU(self.num_observations, 4, batch_first=True)
+        self.net, self.log_std = nn.Linear(4, outputs), nn.Parameter(torch.zeros(outputs))
+
+    def get_specification(self) -> dict[str, Any]:
+        return {"rnn": {"sequence_length": 4, "sizes": [(1, self.n, 4)]}}
+
+    def compute(self, inputs: Any, role: str = "") -> Any:
+        length = 4 if self.training else 1
+        obs = inputs["observations"].reshape(-1, length, self.num_observations)
+        hidden = inputs["rnn"][0].reshape(1, -1, length, 4)[:, :, 0].contiguous()
+        out, hidden = self.gru(obs, hidden)
+        return self.net(out.flatten(0, 1)), {"log_std": self.log_std, "rnn": [hidden]}
+
+
+class RecurrentPolicy(GaussianMixin, Recurrent):
+    def __init__(self, env: Any) -> None:
+        Recurrent.__init__(self, env, env.action_space.shape[0])
+        GaussianMixin.__init__(self)
+
+
+class RecurrentValue(DeterministicMixin, Recurrent):
+    def __init__(self, env: Any) -> None:
+        Recurrent.__init__(self, env, 1)
+        DeterministicMixin.__init__(self)
+
+
+def test_a_recurrent_agent(tmp_path: Path) -> None:
+    env = walks(2, SAME)
+    experiment = {"directory": str(tmp_path), "write_interval": 0, "checkpoint_interval": 0}
+    agent = PPO_RNN(
+        models={"policy": RecurrentPolicy(env), "value": RecurrentValue(env)},
+        memory=RandomMemory(memory_size=8, num_envs=2, device="cpu"),
+        cfg={"rollouts": 8, "mini_batches": 1, "experiment": experiment},
+        **spaces_of(env),
+    )
+    method = Recording()
+    add_intrinsic_reward(agent, env, method, 0.5)
+    train(agent, env, 16)
+    assert method.calls == ["score", "learn"] * 2
+    tensors = agent.memory.tensors
+    assert torch.equal(tensors["rewards"], tensors["reward_env"] + 0.5 * tensors["bonus"])
+    assert tensors["bonus"][..., 0].T.tolist() == [[2, 3, 4, 5] * 2] * 2
 
 
 def test_a_single_environment_is_reset_by_the_trainer(tmp_path: Path) -> None:

@@ -47,6 +47,7 @@ from emi.adapters import (
     linear_schedule,
     torchrl_spaces,
 )
+from emi.adapters.tensor_rows import Pending
 from emi.batch import Transitions
 from emi.errors import NotFiniteError, UserError
 from emi.intrinsic.contract import IntrinsicReward
@@ -441,9 +442,23 @@ def test_only_environments_that_were_stepped_are_used() -> None:
     method = Recording()
     env = TransformedEnv(Steps(4), IntrinsicRewardTransform(method, 1.0, 1, pretrained=True))
     env.rollout(40, break_when_any_done=False, break_when_all_done=True)
-    episodes = column(method.learnt, "obs")
-    assert len(episodes.unique(dim=0)) == len(episodes)
-    assert set(episodes[:, 0].tolist()) == {1, 2, 3, 4}
+    env_index, ended = column(method.learnt, "env_index"), column(method.learnt, "ended")
+    for one in range(4):  # one episode each, and nothing after its end
+        assert ended[env_index == one].nonzero().tolist() == [[int((env_index == one).sum()) - 1]]
+    assert torch.equal(column(method.scored, "obs"), column(method.learnt, "obs"))
+
+
+def test_pending_transitions_are_copies() -> None:
+    """Environments may write their next observation to the same tensor."""
+    pending, obs = Pending(), torch.ones(2, 3)
+    for step in range(2):
+        index, ended = torch.arange(2), torch.zeros(2, dtype=torch.bool)
+        pending.add(Transitions(obs, index, obs, index, ended))
+        obs *= 0 if step == 0 else 5
+    batch = pending.take()
+    assert batch is not None
+    assert batch.obs[:, 0].tolist() == [1, 1, 0, 0]
+    assert (pending.steps, pending.take()) == (0, None)
 
 
 def test_the_state_continues_bit_for_bit() -> None:

@@ -40,13 +40,13 @@ from emi.stored_state import check_module
 try:
     from skrl.agents.torch import Agent
     from skrl.agents.torch.a2c import A2C, A2C_RNN
-    from skrl.agents.torch.ddpg import DDPG, DDPG_RNN
+    from skrl.agents.torch.ddpg import DDPG
     from skrl.agents.torch.ddqn import DDQN
     from skrl.agents.torch.dqn import DQN
     from skrl.agents.torch.ppo import PPO, PPO_RNN
     from skrl.agents.torch.rpo import RPO, RPO_RNN
-    from skrl.agents.torch.sac import SAC, SAC_RNN
-    from skrl.agents.torch.td3 import TD3, TD3_RNN
+    from skrl.agents.torch.sac import SAC
+    from skrl.agents.torch.td3 import TD3
     from skrl.agents.torch.trpo import TRPO, TRPO_RNN
     from skrl.envs.wrappers.torch import Wrapper
     from skrl.utils.spaces.torch import (
@@ -60,7 +60,7 @@ except ModuleNotFoundError as error:
     ) from error
 
 ON_POLICY = (PPO, TRPO, A2C, RPO, PPO_RNN, TRPO_RNN, A2C_RNN, RPO_RNN)
-OFF_POLICY = (SAC, TD3, DDPG, DQN, DDQN, SAC_RNN, TD3_RNN, DDPG_RNN)
+OFF_POLICY = (SAC, TD3, DDPG, DQN, DDQN)
 MODULE = "intrinsic_reward"  # its name in the checkpoints of the agent
 # Tensors of the memory. skrl's own have other names, and an agent reads only those it knows.
 SUCCESSOR, KNOWN, BONUS, REWARD_ENV = "successor", "successor_known", "bonus", "reward_env"
@@ -282,8 +282,8 @@ def add_intrinsic_reward(
     skrl's reward shaper and the bootstrap value at a time limit, and the bonus before the
     multiplication by eta as `bonus`.
 
-    Off-policy agents (SAC, TD3, DDPG, DQN, DDQN and the RNN variants): the rewards in the memory
-    stay those of the environment. The bonus is added to each minibatch that is drawn, by the method
+    Off-policy agents (SAC, TD3, DDPG, DQN, DDQN): the rewards in the memory stay those of the
+    environment. The bonus is added to each minibatch that is drawn, by the method
     as it is then. The method is trained after every `learn_every` steps, 128 by default, on their
     transitions, each once. Nothing is added before its first training, unless it is `pretrained`.
 
