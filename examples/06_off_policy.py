@@ -23,9 +23,7 @@ torch.set_num_threads(1)  # the networks are small
 env = Monitor(gymnasium.make("MountainCarContinuous-v0"))
 model = SAC("MlpPolicy", env, seed=0)
 
-# Position and speed differ in size, and so do the bonuses of different methods.
-method = emi.EMI(model.observation_space, model.action_space)
-method = emi.NormalizeReward(emi.NormalizeObservation(method, model.observation_space))
+method = emi.bonus("emi", model.observation_space, model.action_space)
 bonus = IntrinsicRewardCallback(method, eta=options.eta, learn_every=500)
 model.learn(options.steps, callback=bonus, log_interval=10**6)
 

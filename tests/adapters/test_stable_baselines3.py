@@ -393,7 +393,7 @@ def test_images_come_as_the_policy_sees_them() -> None:
     assert (next_obs[:, 0, 2, 0] == action).all()
 
     wrong = EMI(env.observation_space, env.action_space)
-    with pytest.raises(ValueError, match=r"EMI was not built for .* model.observation_space"):
+    with pytest.raises(ValueError, match=r"EMI was not built for .* spaces_of\(model\)"):
         model.learn(32, callback=IntrinsicRewardCallback(wrong, 0.1))
     right = EMI(model.observation_space, model.action_space, EMIConfig(minibatch=16))
     model.learn(32, callback=IntrinsicRewardCallback(right, 0.1), log_interval=NEVER)
@@ -576,7 +576,6 @@ def test_spaces_that_are_not_supported() -> None:
 
     vectors = Box(-1, 1, (4,))
     cases = {
-        "observations must be a Box": (Discrete(5), THREE),
         "Recording was not built": (vectors, THREE),
     }
     for message, (observations, actions) in cases.items():
@@ -590,7 +589,7 @@ def test_spaces_that_are_not_supported() -> None:
     pictures = VecNormalize(DummyVecEnv([lambda: Other(images, THREE)]))
     model = PPO("MlpPolicy", pictures, n_steps=32, batch_size=32, device="cpu")
     for_vectors, for_images = EMI(model.observation_space, THREE), EMI(images, THREE)
-    with pytest.raises(ValueError, match="observation_space of the environment inside VecNorm"):
+    with pytest.raises(ValueError, match=r"EMI was not built for .* spaces_of\(model\)"):
         model.learn(32, callback=IntrinsicRewardCallback(for_vectors, 0.1))
     model.learn(32, callback=IntrinsicRewardCallback(for_images, 0.1))
     many = DummyVecEnv([lambda: Other(Dict({"a": vectors}), THREE)])
@@ -630,7 +629,7 @@ def test_wrong_uses_raise_a_user_error() -> None:
 
     with pytest.raises(ValueError, match="eta"):
         learn(IntrinsicRewardCallback(Recording(), -0.1))
-    with pytest.raises(NotFiniteError, match="the intrinsic reward became NaN"):
+    with pytest.raises(NotFiniteError, match="the bonus of Recording is NaN"):
         learn(IntrinsicRewardCallback(Recording(float("nan")), 0.1))
     with pytest.raises(ValueError, match="do not nest it in EveryNTimesteps; pass both in a list"):
         learn(EveryNTimesteps(10, IntrinsicRewardCallback(Recording(), 0.1)))

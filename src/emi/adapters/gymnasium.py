@@ -250,4 +250,4 @@ def _array(tensor: torch.Tensor) -> Array:
 
 def _require_finite(obs: Any) -> None:
     for name, column in named_columns(obs, "observation"):
-        check_finite(name, column)
+        check_finite(name, np.asarray(column))

@@ -448,7 +448,7 @@ def _frames_of(env: VecEnv | None) -> int:
     """The number of frames in an observation; 1 if the environment stacks none."""
     while isinstance(env, VecEnvWrapper):
         if isinstance(env, VecFrameStack):
-            return int(env.n_stack)
+            return int(env.stacked_obs.n_stack)
         if not isinstance(env, VecNormalize | VecTransposeImage) and (
             env.observation_space != env.venv.observation_space
         ):

@@ -14,9 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from emi.intrinsic.contract import IntrinsicReward
 from emi.intrinsic.emi import EMI
-from emi.intrinsic.normalize_observation import NormalizeObservation
 from emi.intrinsic.normalize_reward import NormalizeReward
 from emi.report.style import look_of
 from emi.reproduction import sb3_success
@@ -90,8 +88,8 @@ def train(bench: Bench, arm: str, seed: int, steps: int, **settings: Any) -> lis
     callback = None
     if arm in bench.coefficients:
         spaces = model.observation_space, model.action_space
-        method: IntrinsicReward = NormalizeObservation(EMI(*spaces, seed=seed), spaces[0])
-        callback = IntrinsicRewardCallback(NormalizeReward(method), bench.coefficients[arm])
+        method = NormalizeReward(EMI(*spaces, seed=seed))
+        callback = IntrinsicRewardCallback(method, bench.coefficients[arm])
     model.learn(steps, callback=callback)
     env.close()
     ends, totals = np.cumsum(env.get_episode_lengths()).tolist(), env.get_episode_rewards()

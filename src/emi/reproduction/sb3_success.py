@@ -25,7 +25,6 @@ from emi.durable_file import write_durably
 from emi.errors import UserError
 from emi.intrinsic.contract import IntrinsicReward
 from emi.intrinsic.emi import EMI
-from emi.intrinsic.normalize_observation import NormalizeObservation
 from emi.intrinsic.normalize_reward import NormalizeReward
 from emi.intrinsic.recipe import bonus
 from emi.report.curves import Curve, Panel, arrange, fill_panels
@@ -141,10 +140,8 @@ def _method(arm: str, model: Any, seed: int) -> IntrinsicReward:
     observations, actions = model.observation_space, model.action_space
     if arm == "emi-recipe":
         return bonus("emi", observations, actions, seed=seed)
-    method: IntrinsicReward = EMI(observations, actions, seed=seed)
-    if arm == "emi-standardised":
-        method = NormalizeObservation(method, observations)
-    return NormalizeReward(method)
+    standardised = arm == "emi-standardised"
+    return NormalizeReward(EMI(observations, actions, seed=seed, normalize=standardised))
 
 
 def summarise_run(
