@@ -283,6 +283,7 @@ class IntrinsicRewardCallback(BaseCallback):
             vars(self._normalize.venv).pop("step_wait", None)
         if self._replay is not None:
             self._draw.detach()
+            self._replay.keep_last()
 
     def _on_rollout_start(self) -> None:
         if self._replay is None:

@@ -69,6 +69,7 @@ class Replay:
         buffer = model.replay_buffer
         assert buffer is not None
         self.model, self.method, self.buffer, self.space = model, method, buffer, space
+        self.normalized = normalized
         self.incomplete = normalized or buffer.optimize_memory_usage
         for part in self.pending:
             map_columns(lambda x, s: _require_shape(x[:1].shape[1:], s.shape), part.obs, space)
@@ -86,7 +87,7 @@ class Replay:
             for env in range(len(last)):
                 there, now = (map_columns(lambda x, e=env: x[e], x) for x in (last.next_obs, obs))
                 self.pending[-1].ended[env - len(last)] |= not _equal(there, now)
-        self._keep_last()
+        self.keep_last()
 
     def learn(self) -> dict[str, float]:
         """Train the method on the pending transitions, in time order."""
@@ -94,17 +95,21 @@ class Replay:
         self.pending, self.trained = [], True
         return scalars
 
-    def _keep_last(self) -> None:
-        """Keep the successor of the newest row, before a new episode overwrites it."""
+    def keep_last(self) -> None:
+        """Keep the successor of the newest row, before a new episode overwrites it.
+
+        Called when a training ends and when one starts. If a row ended an episode and its end was
+        not kept, SB3 has only what it recovered from the normalised observation.
+        """
         buffer = self.buffer
         if not buffer.optimize_memory_usage or buffer.size() == 0:
             return
         position = (buffer.pos - 1) % buffer.buffer_size
         for env in range(buffer.n_envs):
-            if self._end_of(position, env) is None:
-                self.ends[position, env] = End(
-                    *self._identity(position, env), np.array(buffer.observations[buffer.pos, env])
-                )
+            exact = not self.normalized or buffer.dones[position, env] == 0
+            if exact and self._end_of(position, env) is None:
+                after = np.array(buffer.observations[buffer.pos, env])
+                self.ends[position, env] = End(*self._identity(position, env), after)
 
     def keep_ends(self, obs: Any, actions: Array, ends: Mapping[int, Any]) -> None:
         """Keep what the buffer does not store of the row that comes next.
