@@ -23,7 +23,7 @@ from gymnasium.vector.utils import batch_space
 from oracle import OracleVectorEnv
 from torch import Tensor
 
-from emi.adapters import IntrinsicRewardVectorWrapper, linear_schedule
+from emi.adapters import Decay, IntrinsicRewardVectorWrapper, linear_schedule
 from emi.batch import Transitions
 from emi.errors import NotFiniteError, UserError
 from emi.intrinsic.contract import IntrinsicReward
@@ -514,6 +514,8 @@ def test_wrong_uses_raise_a_user_error() -> None:
         wrapped(made, Recording(), learn_every=0)
     with pytest.raises(ValueError, match="finite and zero or more"):
         wrapped(made, Recording(), -1.0)
+    with pytest.raises(ValueError, match=r"length of the training is not known .* steps=…"):
+        wrapped(made, Recording(), Decay())
     for name in ("single_observation_space", "single_action_space"):
         other = OracleVectorEnv(2, SAME)
         setattr(other, name, Dict({"a": Discrete(2)}))
