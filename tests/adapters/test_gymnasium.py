@@ -23,7 +23,7 @@ from gymnasium.vector.utils import batch_space
 from oracle import OracleVectorEnv
 from torch import Tensor
 
-from emi.adapters import IntrinsicRewardVectorWrapper, linear_schedule
+from emi.adapters import Decay, IntrinsicRewardVectorWrapper, linear_schedule
 from emi.batch import Transitions
 from emi.errors import NotFiniteError, UserError
 from emi.intrinsic.contract import IntrinsicReward
@@ -524,6 +524,8 @@ def test_wrong_uses_raise_a_user_error() -> None:
         ValueError, match=r"EMI was not built for .* envs\.single_observation_space"
     ):
         wrapped(made, misfit)
+    with pytest.raises(ValueError, match=r"length of the training is not known .* steps=…"):
+        wrapped(made, Recording(), Decay())
     with pytest.raises(
         UserError, match=r"NumPy arrays, got tensors: put wrappers such as NumpyToTorch around"
     ):

@@ -196,8 +196,8 @@ def load(place: Path, arms: Mapping[str, PPOArm]) -> Runs:
     try:
         text = read_file(place / FILE, MOST_BYTES).decode()
         for line in csv.DictReader(text.splitlines()):
-            numbers: Any = {name: _number(line[name]) for name in PPORow._fields[1:-1]}
-            row = PPORow(arm=line["arm"], curve=line["curve"], **numbers)
+            numbers = [_number(line[name]) for name in PPORow._fields[1:-1]]
+            row = PPORow._make([line["arm"], *numbers, line["curve"]])
             if row.arm not in arms or None in row._replace(first_reached=0):
                 raise ValueError("an unknown arm, or a number is missing")
             if len(curve_of(row)) != PARTS:
