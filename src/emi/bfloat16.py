@@ -1,6 +1,6 @@
 """The paper's convolutions in bfloat16: about half the time of float32, with its own rounding.
 
-bfloat16 has the range of float32 and 8 significant bits. RoundedWeights stay float32 and are rounded for
+bfloat16 has the range of float32 and 8 significant bits. Weights stay float32 and are rounded for
 each pass; sums are float32. A pixel is exact, as a whole number from −128 to 127: the scale to
 [−1, 1] is moved into the weights of the first layer.
 
