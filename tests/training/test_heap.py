@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-# Prints the page faults of ten tensors of 20 MB in the main thread, and of ten in another one.
+# Prints the page faults of ten times four tensors of 20 MB in the main thread, and in another one.
 PROGRAM = """
 import resource, threading, torch
 from emi.training.heap import keep_freed_memory
@@ -15,7 +15,7 @@ keep_freed_memory()
 def faults():
     def allocate():
         for _ in range(10):
-            torch.empty(5_000_000).fill_(1)
+            [torch.empty(5_000_000).fill_(1) for _ in range(4)]
     allocate()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     allocate()
