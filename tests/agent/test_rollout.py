@@ -8,6 +8,7 @@ import torch
 from gymnasium.vector import AutoresetMode
 from oracle import OracleVectorEnv
 
+from emi.agent.play import clocks, returns
 from emi.agent.policy import PolicyConfig, make_policy
 from emi.agent.rollout import Rollout, collect
 
@@ -101,3 +102,21 @@ def test_an_environment_without_an_autoreset_mode_is_rejected() -> None:
     )
     with pytest.raises(ValueError, match="autoreset_mode"):
         collect(envs, policy, 10, np.random.default_rng(0), 0)
+
+
+def test_clocks_count_the_valid_steps_of_an_episode() -> None:
+    ended = np.array([[0, 0], [1, 0], [0, 0], [0, 1], [1, 0], [0, 0]], bool)
+    valid = np.ones_like(ended)
+    assert clocks(ended, valid).T.tolist() == [[0, 1, 0, 1, 2, 0], [0, 1, 2, 3, 0, 1]]
+    # A step that only resets is not counted.
+    valid[2, 0] = valid[4, 1] = valid[5, 0] = False
+    assert clocks(ended, valid).T.tolist() == [[0, 1, 0, 0, 1, 0], [0, 1, 2, 3, 0, 0]]
+
+
+def test_returns_are_sums_in_the_order_of_the_ends() -> None:
+    reward = np.array([[1.0, 10.0], [2.0, 0.1], [4.0, 0.2], [8.0, 0.3]])
+    ended = np.array([[0, 0], [1, 0], [0, 1], [0, 0]], bool)
+    assert returns(reward, ended).tolist() == [3.0, (10.0 + 0.1) + 0.2]
+    assert returns(-0.0 * reward, ended).tolist() == [0.0, 0.0]
+    assert not np.signbit(returns(-0.0 * reward, ended)).any()
+    assert returns(reward, np.zeros_like(ended)).shape == (0,)

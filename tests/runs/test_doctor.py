@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from emi import envs
+from emi import bfloat16, envs
 from emi.envs.table import ENVIRONMENTS, PACKAGES, Environment
 from emi.program import install
 from emi.runs.doctor import Finding, examine, report
@@ -25,10 +25,18 @@ def test_this_machine_can_train(
     findings = examine()
     assert report(findings) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == len(findings) == 12
+    assert len(lines) == len(findings) == 13
     assert lines[0].startswith("✓ Python       3.")
     assert all(line[0] in "✓–" for line in lines)
     assert not any(tmp_path.iterdir())
+
+
+def test_a_processor_without_bfloat16_uses_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    for has, state, end in ((True, "good", "images"), (False, "absent", "float32 instead")):
+        monkeypatch.setattr(bfloat16, "in_hardware", lambda has=has: has)
+        found = finding("bfloat16")
+        assert found.state == state
+        assert found.detail.endswith(end)
 
 
 @pytest.mark.parametrize(
@@ -66,7 +74,7 @@ def test_the_simulators_are_those_of_the_table(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setitem(ENVIRONMENTS, "Marbles", new)
     monkeypatch.setitem(ENVIRONMENTS, "Blocks", new)
     names = [found.name for found in examine()]
-    assert names[3:6] == ["mujoco", "atari", "toys"]
+    assert names[4:7] == ["mujoco", "atari", "toys"]
     packages = [f"gym:{package.example}" for package in PACKAGES]
     assert made == ["SparseHalfCheetah", "SwimmerGather", "Freeway", *packages]
     assert finding("toys") == Finding(

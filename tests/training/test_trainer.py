@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import sys
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +15,7 @@ import torch
 from gymnasium.spaces import Box
 
 import emi
+from emi import bfloat16
 from emi.batch import Transitions
 from emi.envs.table import ENVIRONMENTS, is_atari
 from emi.errors import NotFiniteError, UserError
@@ -290,6 +293,40 @@ def test_a_second_core_changes_no_bit(
     assert overlapped.collector._ahead is None  # the run is complete
     assert weights(alone) == weights(overlapped) == weights(restored)
     overlapped.close()
+
+
+def test_a_second_core_changes_no_bit_on_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There the second thread also fits the value function, in bfloat16."""
+    monkeypatch.setattr(bfloat16, "in_hardware", lambda: True)
+    settings = {"steps": 240, "steps_per_iteration": 80, "num_envs": 2}
+    config = resolve("BoxImage", "emi", {**settings, "value.minibatch": 32})
+    assert config.value.arithmetic == config.policy.arithmetic == "bfloat16"
+    alone, overlapped = (Trainer(dataclasses.replace(config, threads=n)) for n in (1, 2))
+    threads: set[int] = set()
+    fit = overlapped.value.fit
+
+    def recorded(*args: Any, **kwargs: Any) -> dict[str, float]:
+        threads.add(threading.get_ident())
+        return fit(*args, **kwargs)
+
+    overlapped.value.fit = recorded  # type: ignore[method-assign]
+    for _ in range(3):
+        np.testing.assert_equal(overlapped.iterate().metrics, alone.iterate().metrics)
+    assert threads.isdisjoint({threading.get_ident()})
+    assert weights(alone) == weights(overlapped)
+    alone.close()
+    overlapped.close()
+
+
+def test_threads_wait_for_the_interpreter_less_long_while_two_of_them_work() -> None:
+    sys.setswitchinterval(0.005)
+    thread = overlap.LearningThread(enabled=True)
+    assert sys.getswitchinterval() == pytest.approx(overlap.SWITCH_SECONDS)
+    assert thread.start(lambda: 3)() == 3
+    thread.close()
+    assert sys.getswitchinterval() == pytest.approx(0.005)
+    overlap.LearningThread(enabled=False).close()
+    assert sys.getswitchinterval() == pytest.approx(0.005)
 
 
 def test_an_error_in_a_batch_collected_ahead_is_reported_in_its_own_iteration() -> None:

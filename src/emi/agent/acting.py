@@ -83,7 +83,8 @@ class BoxActions:
 
     def chosen(self, mean: Array, noise: Array) -> Array:
         """Mean [n, A] plus noise [n, A], as [n, *action]."""
-        return (mean + noise).reshape(-1, *self.shape)
+        action = mean + noise
+        return action if len(self.shape) == 1 else action.reshape(-1, *self.shape)
 
     def rescale(self, action: Array) -> Array:
         """From units of [−1, 1] to those of the environment, possibly outside its bounds."""

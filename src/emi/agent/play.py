@@ -59,16 +59,11 @@ def play(
     reward = np.zeros((length, num_envs))
     terminated = np.zeros((length, num_envs), bool)
     truncated = np.zeros((length, num_envs), bool)
-    clock = np.zeros((length, num_envs), np.int64)
     valid = np.ones((length, num_envs), bool)
-    episode_return = np.zeros(num_envs)
-    episode_returns: list[float] = []
-    age = np.zeros(num_envs, np.int64)
 
     for t in range(length):
         check_finite("observation", obs)  # before the policy computes an action from it
         keeper.put(row_of[t], obs, row_of[t - 1] if t > 0 else None)
-        clock[t] = age
         action = actions.chosen(outputs(obs), noise[t])
         obs, reward[t], terminated[t], truncated[t], info = envs.step(actions.to_env(action))
         taken.append(action)
@@ -78,17 +73,12 @@ def play(
             valid[t] = ~(valid[t - 1] & (terminated[t - 1] | truncated[t - 1]))
             reward[t, ~valid[t]] = 0.0
             terminated[t, ~valid[t]] = truncated[t, ~valid[t]] = False
-        episode_return += reward[t]
-        age += valid[t]
+        if mode is AutoresetMode.NEXT_STEP or not (
+            np.count_nonzero(terminated[t]) or np.count_nonzero(truncated[t])
+        ):
+            continue
         ended = terminated[t] | truncated[t]
-        if not np.count_nonzero(ended):
-            continue
         which = np.flatnonzero(ended)
-        episode_returns.extend(episode_return[which])
-        episode_return[which] = 0.0
-        age[which] = 0
-        if mode is AutoresetMode.NEXT_STEP:
-            continue
         same_step = mode is AutoresetMode.SAME_STEP
         last = (
             np.stack([np.asarray(info["final_obs"][i]) for i in which]) if same_step else obs[which]
@@ -107,7 +97,28 @@ def play(
         reward=reward,
         terminated=terminated,
         truncated=truncated,
-        clock=clock,
+        clock=clocks(terminated | truncated, valid),
         valid=valid,
-        episode_returns=np.array(episode_returns),
+        episode_returns=returns(reward, terminated | truncated),
     )
+
+
+def clocks(ended: BoolArray, valid: BoolArray) -> IntArray:
+    """[time, env]: the number of valid steps of the same episode before each step."""
+    done = np.zeros(ended.shape, np.int64)  # valid steps before each step, of all episodes
+    np.cumsum(valid[:-1], axis=0, out=done[1:])
+    # A step that only resets adds nothing, so that it and the first one of the episode count 0.
+    at_start = np.zeros_like(done)
+    np.maximum.accumulate(np.where(ended, done + valid, 0)[:-1], axis=0, out=at_start[1:])
+    return done - at_start
+
+
+def returns(reward: FloatArray, ended: BoolArray) -> FloatArray:
+    """The sum of the rewards of every episode that `ended`, in the order of their ends."""
+    found: list[float] = []
+    start = np.zeros(ended.shape[1], np.int64)
+    for t, i in np.argwhere(ended):
+        rewards = np.append(0.0, reward[start[i] : t + 1, i])
+        found.append(np.add.accumulate(rewards)[-1])  # added one after the other
+        start[i] = t + 1
+    return np.array(found)

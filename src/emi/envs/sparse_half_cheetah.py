@@ -28,7 +28,7 @@ CHAINS = (("torso", "bthigh", "bshin", "bfoot"), ("torso", "fthigh", "fshin", "f
 
 # Columns of a row of simulator state: time, then 9 positions, then 9 velocities.
 POSITIONS, OBSERVED = 1, slice(2, 19)
-ROOT_XZ = np.array([1, 2])
+ROOT_XZ = slice(1, 3)
 
 CAMERA_DISTANCE = 4.5
 
@@ -109,7 +109,7 @@ def centre_of_mass(state: Array, hinges: npt.NDArray[np.intp], arms: Array, star
     angles = np.add.accumulate(state.take(hinges, axis=1), axis=2).reshape(-1, 1, 8)
     com = np.vecdot(np.cos(angles), arms[0])
     com += np.vecdot(np.sin(angles), arms[1])
-    com += state.take(ROOT_XZ, axis=1)
+    com += state[:, ROOT_XZ]
     com += start
     return com
 

@@ -39,6 +39,7 @@ def examine() -> list[Finding]:
         "Python": _python,
         "cores": lambda: ("good", f"{usable_cores()} usable of {os.cpu_count()}"),
         "PyTorch": _torch,
+        "bfloat16": _bfloat16,
         **{extra: partial(_simulator, extra) for extra in extras},
         **{package.extra: partial(_package, package) for package in PACKAGES},
         "rendering": _rendering,
@@ -85,6 +86,14 @@ def _torch() -> Result:
     waiting = "which sleep" if passive else "which spin (set OMP_WAIT_POLICY=PASSIVE)"
     threads = f"{torch.get_num_threads()} threads, {waiting} while they wait"
     return "good", f"{torch.__version__}, {threads}, {cuda}"
+
+
+def _bfloat16() -> Result:
+    from emi.bfloat16 import in_hardware  # slow: it imports PyTorch
+
+    if in_hardware():
+        return "good", "this processor has it, for networks on images"
+    return "absent", "this processor does not have it: networks on images use float32 instead"
 
 
 def _simulator(extra: str) -> Result:

@@ -26,6 +26,7 @@ from emi.training.config import TrainConfig
 from emi.training.workers import Workers
 
 T = TypeVar("T")
+SWITCH_SECONDS = 5e-4  # by default ten times as much: a minibatch of vectors takes 2e-3
 WORTH_WORKERS = 100_000  # steps of a run that take longer than to start the processes
 
 
@@ -141,6 +142,10 @@ class LearningThread:
 
     def __init__(self, enabled: bool) -> None:
         self._pool = ThreadPoolExecutor(1) if enabled else None
+        self._interval = sys.getswitchinterval()
+        if enabled:
+            # A thread that needs the interpreter waits this long until it interrupts the other.
+            sys.setswitchinterval(SWITCH_SECONDS)
 
     @property
     def enabled(self) -> bool:
@@ -157,3 +162,4 @@ class LearningThread:
     def close(self) -> None:
         if self._pool is not None:
             self._pool.shutdown()
+            sys.setswitchinterval(self._interval)
