@@ -68,6 +68,7 @@ def test_blocks_hold_every_pixel_exactly() -> None:
         channel = 16 * c + 4 * (row % 4) + column % 4
         pixel = found[n, channel, row // 4, column // 4].item()
         assert pixel == frames[n, c, row, column].item() - 128
+    assert torch.equal(blocks(frames.long()), found)  # whatever the type of the pixels
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -55,18 +55,18 @@ class Trunk(NamedTuple):
 
     @property
     def parameters(self) -> list[Tensor]:
-        """RoundedWeights and biases, in the order of the layers."""
+        """Weights and biases, in the order of the layers."""
         return [p for layer in self for p in (layer.weight, layer.bias) if p is not None]
 
 
 def blocks(frames: Tensor, stride: int = 4) -> Tensor:
-    """uint8 images [n, C, H, W] to bfloat16 [n, C · stride², H / stride, W / stride].
+    """Images [n, C, H, W] of pixels 0 to 255 to bfloat16 [n, C · stride², H / stride, W / stride].
 
     Pixels that no kernel of two strides covers are left out. Channels are (C, row, column).
     """
     n, channels, height, width = frames.shape
     rows, columns = height // stride, width // stride
-    frames = frames[:, :, : rows * stride, : columns * stride].contiguous()
+    frames = frames[:, :, : rows * stride, : columns * stride].to(torch.uint8).contiguous()
     # Four pixels of a row are moved as one number.
     packed = frames.view(torch.int32).view(n, channels, rows, stride, columns, stride // 4)
     packed = packed.permute(0, 2, 4, 1, 3, 5).contiguous().bitwise_xor_(_SIGN)
@@ -75,7 +75,7 @@ def blocks(frames: Tensor, stride: int = 4) -> Tensor:
 
 
 class RoundedWeights(NamedTuple):
-    """RoundedWeights or changes of them, rounded, in the layout of the products."""
+    """Weights or changes of them, rounded, in the layout of the products."""
 
     first: Tensor  # [filters, C · stride², 2, 2], for blocks
     first_bias: Tensor
