@@ -61,13 +61,13 @@ class Trunk(NamedTuple):
 
 
 def blocks(frames: Tensor, stride: int = 4) -> Tensor:
-    """uint8 images [n, C, H, W] to bfloat16 [n, C · stride², H / stride, W / stride].
+    """Images [n, C, H, W] of pixels 0 to 255 to bfloat16 [n, C · stride², H / stride, W / stride].
 
     Pixels that no kernel of two strides covers are left out. Channels are (C, row, column).
     """
     n, channels, height, width = frames.shape
     rows, columns = height // stride, width // stride
-    frames = frames[:, :, : rows * stride, : columns * stride].contiguous()
+    frames = frames[:, :, : rows * stride, : columns * stride].to(torch.uint8).contiguous()
     # Four pixels of a row are moved as one number.
     packed = frames.view(torch.int32).view(n, channels, rows, stride, columns, stride // 4)
     packed = packed.permute(0, 2, 4, 1, 3, 5).contiguous().bitwise_xor_(_SIGN)

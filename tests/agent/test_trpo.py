@@ -404,7 +404,7 @@ def test_a_candidate_beyond_the_trust_region_is_not_evaluated_to_its_end() -> No
     parts = cut(obs, action, advantage, 8)
     _, gradient, old = surrogate_gradient(policy, linearised(policy, parts))
     theta = flatten(list(policy.parameters())).detach()
-    far = theta - 30 * gradient / gradient.norm()
+    far = theta - 0.5 * gradient / gradient.norm()
     _, whole = evaluate(policy, parts, old, far)
     assert whole > 0.01
     rows: list[int] = []
@@ -419,6 +419,9 @@ def test_a_candidate_beyond_the_trust_region_is_not_evaluated_to_its_end() -> No
     assert math.isnan(loss)
     assert 0.01 < kl <= whole
     assert sum(rows) < 400
+    # It ends with the first slice that exceeds the bound.
+    before = len(rows) - 1
+    assert evaluate(policy, parts[:before], old[:before], far)[1] <= 0.01
     # Within the trust region, everything is evaluated, with the same bits.
     near = theta - 1e-3 * gradient / gradient.norm()
     assert evaluate(policy, parts, old, near, max_kl=0.01) == evaluate(policy, parts, old, near)

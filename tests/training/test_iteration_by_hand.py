@@ -140,9 +140,9 @@ def test_the_agent_learns_from_the_clamped_reward_plus_the_bonus(clip: bool) -> 
     seen: list[np.ndarray] = []
     estimate = made.estimate
 
-    def recorded(rollout: Rollout, reward: np.ndarray) -> Any:
+    def recorded(rollout: Rollout, reward: np.ndarray, values: np.ndarray) -> Any:
         seen.append(rollout.flat(reward))
-        return estimate(rollout, reward)
+        return estimate(rollout, reward, values)
 
     made.estimate = recorded  # type: ignore[method-assign]
     made.iterate()
@@ -157,8 +157,8 @@ def test_the_entropy_and_the_explained_variance_of_a_report() -> None:
     kept: list[tuple[np.ndarray, np.ndarray]] = []
     estimate = made.estimate
 
-    def remembered(rollout: Rollout, reward: np.ndarray) -> Any:
-        found = estimate(rollout, reward)
+    def remembered(rollout: Rollout, reward: np.ndarray, values: np.ndarray) -> Any:
+        found = estimate(rollout, reward, values)
         obs = torch.as_tensor(np.asarray(rollout.observations()[:]))
         with torch.no_grad():
             entropy.append(made.policy.entropy(made.policy(obs)).mean().item())

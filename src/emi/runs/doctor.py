@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from emi import envs, program
+from emi import bfloat16, envs, program
 from emi.envs.table import ENVIRONMENTS, GYM_PREFIX, PACKAGES, Package
 from emi.program import install
 from emi.training.config import usable_cores
@@ -89,9 +89,7 @@ def _torch() -> Result:
 
 
 def _bfloat16() -> Result:
-    from emi.bfloat16 import in_hardware  # slow: it imports PyTorch
-
-    if in_hardware():
+    if bfloat16.in_hardware():
         return "good", "this processor has it, for networks on images"
     return "absent", "this processor does not have it: networks on images use float32 instead"
 

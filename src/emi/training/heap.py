@@ -1,8 +1,8 @@
 """Memory that PyTorch frees stays in the process, ready for the next operation.
 
 The C library gives large blocks back to the system when they are freed, and the system clears every
-page of a block that is requested again: with images, this takes up to half the time of reading a
-minibatch. Threads other than the main one have heaps that are given back even more often.
+page of a block that is requested again. With images this can take longer than reading a minibatch.
+Threads other than the main one have heaps that are given back even more often.
 """
 
 import ctypes

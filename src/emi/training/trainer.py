@@ -24,7 +24,7 @@ from emi.agent.rollout import Rollout
 from emi.agent.streams import Stream, continued
 from emi.agent.trpo import trpo_step
 from emi.agent.value import AnyValue, explained_variance, make_value
-from emi.batch import Array
+from emi.batch import Array, FloatArray
 from emi.envs import left_out, make_vec
 from emi.envs.foreign import environment_errors
 from emi.errors import NotFiniteError, UserError, check_finite
@@ -158,6 +158,10 @@ class Trainer:
         # Collect samples {(s, a, s')} with the policy π_θ.
         rollout = self.collector.batch(self.iteration)
 
+        # V(s) does not depend on the bonus: it can be predicted while the batch is scored.
+        obs, clock = rollout.observations(), rollout.flat(rollout.clock)
+        values = self._fitting.start(lambda: self.value.predict(obs, clock))
+
         # Compute the intrinsic rewards r_e, and start to train the method (for EMI: update α, β, γ,
         # ω_A, ω_S by Adam on equation 7). `wait` returns its scalars.
         bonus, wait = self._score(rollout)
@@ -168,8 +172,7 @@ class Trainer:
             reward = reward + config.eta * rollout.grid(bonus)
 
         # Update π_θ with TRPO. The baseline is the value function of the previous iteration.
-        advantage, value, target, cut = self.estimate(rollout, reward)
-        obs, clock = rollout.observations(), rollout.flat(rollout.clock)
+        advantage, value, target, cut = self.estimate(rollout, reward, values())
         rewarded = rewarded_episodes(rollout.reward, rollout.ended)
         if self.bonus_value is not None:
             own = self._estimate(rollout, rollout.grid(bonus), self._bonus_stream(self.bonus_value))
@@ -249,18 +252,27 @@ class Trainer:
         """r_env [time, env], clamped if the config asks for it; reported returns are raw."""
         return rollout.reward.clip(-1, 1) if self.config.clip_rewards else rollout.reward
 
-    def estimate(self, rollout: Rollout, reward: Array) -> Estimates:
-        """Advantages, values and returns of a batch with these rewards [time, env]."""
+    def estimate(
+        self, rollout: Rollout, reward: Array, values: FloatArray | None = None
+    ) -> Estimates:
+        """Advantages, values and returns of a batch with these rewards [time, env].
+
+        `values` [n] are those of the states, if they are known.
+        """
         config = self.config
         stream = Stream(self.value, config.discount, config.gae_lambda, episodic=True)
-        return self._estimate(rollout, reward, stream)
+        return self._estimate(rollout, reward, stream, values)
 
     def _bonus_stream(self, value: AnyValue) -> Stream:
         streams = self.config.streams
         return Stream(value, streams.discount, streams.gae_lambda, streams.episodic)
 
-    def _estimate(self, rollout: Rollout, reward: Array, stream: Stream) -> Estimates:
-        flat_value = stream.value.predict(rollout.observations(), rollout.flat(rollout.clock))
+    def _estimate(
+        self, rollout: Rollout, reward: Array, stream: Stream, values: FloatArray | None = None
+    ) -> Estimates:
+        flat_value = values
+        if flat_value is None:
+            flat_value = stream.value.predict(rollout.observations(), rollout.flat(rollout.clock))
         value = rollout.grid(flat_value)
         cut = bootstrapped(rollout, bootstrap_timeouts=self.config.bootstrap_timeouts)
         after = successor_values(rollout, value, cut, stream.value.predict_after)
