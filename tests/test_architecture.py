@@ -55,6 +55,7 @@ OPTIONAL = {
     "gymnasium",
     "imageio",
     "matplotlib",
+    "minigrid",
     "mujoco",
     "ray",
     "rich",

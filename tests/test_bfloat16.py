@@ -133,7 +133,7 @@ def test_products_with_the_jacobian_are_those_of_the_network(
 def test_a_reader_uses_float32_for_vectors_and_without_hardware(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    pixels = Pixels((4, 52, 52))
+    pixels = Pixels(Box(0, 255, (4, 52, 52), np.uint8))
     for has, entries, asked, expected in (
         (True, pixels, "bfloat16", "bfloat16"),
         (True, pixels, "float32", "float32"),

@@ -12,7 +12,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
-from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
+from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 from safetensors.torch import save_file
 from sb3_contrib import ARS, TRPO, MaskablePPO, RecurrentPPO
 from stable_baselines3 import A2C, PPO
@@ -393,7 +393,7 @@ def test_images_come_as_the_policy_sees_them() -> None:
     assert (next_obs[:, 0, 2, 0] == action).all()
 
     wrong = EMI(env.observation_space, env.action_space)
-    with pytest.raises(ValueError, match=r"EMI was not built for .* spaces_of\(model\)"):
+    with pytest.raises(ValueError, match=r"EMI was not built for .*spaces_of\(model\)"):
         model.learn(32, callback=IntrinsicRewardCallback(wrong, 0.1))
     right = EMI(model.observation_space, model.action_space, EMIConfig(minibatch=16))
     model.learn(32, callback=IntrinsicRewardCallback(right, 0.1), log_interval=NEVER)
@@ -589,13 +589,9 @@ def test_spaces_that_are_not_supported() -> None:
     pictures = VecNormalize(DummyVecEnv([lambda: Other(images, THREE)]))
     model = PPO("MlpPolicy", pictures, n_steps=32, batch_size=32, device="cpu")
     for_vectors, for_images = EMI(model.observation_space, THREE), EMI(images, THREE)
-    with pytest.raises(ValueError, match=r"EMI was not built for .* spaces_of\(model\)"):
+    with pytest.raises(ValueError, match=r"EMI was not built for .*spaces_of\(model\)"):
         model.learn(32, callback=IntrinsicRewardCallback(for_vectors, 0.1))
     model.learn(32, callback=IntrinsicRewardCallback(for_images, 0.1))
-    many = DummyVecEnv([lambda: Other(Dict({"a": vectors}), THREE)])
-    model = PPO("MultiInputPolicy", many, n_steps=32, batch_size=32, device="cpu")
-    with pytest.raises(ValueError, match="observations must be a Box"):
-        model.learn(32, callback=IntrinsicRewardCallback(Recording(), 0.1))
 
 
 def test_fewer_actions_than_the_environment_has() -> None:

@@ -520,7 +520,18 @@ def test_checkpoints_hold_all_that_is_needed(saving: bool, tmp_path: Path) -> No
         callback, save_freq=20, save_path=str(tmp_path), save_replay_buffer=True,
         save_vecnormalize=True, name_prefix="car",
     )  # fmt: skip
-    model.learn(80, callback=[callback, checkpoints])
+
+    class Now(BaseCallback):
+        """What is there when the checkpoint is written: the end of the training adds to it."""
+
+        def _on_step(self) -> bool:
+            if self.num_timesteps == 80:
+                self.state = resumable(self.model, callback)
+                callback.save(tmp_path.parent / "once.safetensors")
+            return True
+
+    now = Now()
+    model.learn(80, callback=[callback, checkpoints, now])
     parts = ("", "bonus_", "replay_buffer_", "vecnormalize_")
     endings = {"": "zip", "bonus_": "safetensors"}
     names = [f"car_{p}{n}_steps.{endings.get(p, 'pkl')}" for n in (40, 80) for p in parts]
@@ -533,12 +544,10 @@ def test_checkpoints_hold_all_that_is_needed(saving: bool, tmp_path: Path) -> No
     again.load(tmp_path / "car_bonus_80_steps.safetensors")
     loaded = SAC.load(tmp_path / "car_80_steps.zip", env=env, device="cpu")
     loaded.load_replay_buffer(tmp_path / "car_replay_buffer_80_steps.pkl")
-    assert resumable(loaded, again) == resumable(model, callback)
+    assert resumable(loaded, again) == now.state
     again.save(tmp_path / "again.safetensors")
-    callback.save(tmp_path / "once.safetensors")
-    assert (tmp_path / "again.safetensors").read_bytes() == (
-        tmp_path / "once.safetensors"
-    ).read_bytes()
+    once = tmp_path.parent / "once.safetensors"
+    assert (tmp_path / "again.safetensors").read_bytes() == once.read_bytes()
 
     def check(samples: Any) -> None:
         assert samples.rewards.isfinite().all()

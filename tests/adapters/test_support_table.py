@@ -162,6 +162,8 @@ def in_skrl(method: Any, spaces: tuple[Box, gymnasium.Space]) -> float:
         MultiDiscrete: multicategorical_model,
         Box: gaussian_model,
     }
+    if type(spaces[1]) not in kinds:
+        raise ValueError(f"skrl has no policy for {spaces[1]}: not supported")
     policy = kinds[type(spaces[1])]
     net = [
         {"name": "net", "input": "OBSERVATIONS", "layers": ["flatten", 8], "activations": "tanh"}

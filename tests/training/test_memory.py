@@ -12,7 +12,7 @@ from gymnasium import spaces
 import emi
 from emi.envs import make_vec
 from emi.errors import UserError
-from emi.images import is_image
+from emi.images import FrameStack, is_image
 from emi.intrinsic.table import METHODS
 from emi.nets import Conv, Pixels
 from emi.training import trainer
@@ -32,7 +32,7 @@ from emi.training.presets import preset, resolve
 from emi.training.trainer import Trainer
 
 VECTOR = spaces.Box(-1, 1, (20,))
-FRAMES = spaces.Box(0, 255, (4, 52, 52), np.uint8)
+FRAMES = FrameStack(spaces.Box(0, 255, (4, 52, 52), np.uint8), 4)
 IMAGE = spaces.Box(0, 255, (1, 52, 52), np.uint8)
 MOTORS = spaces.Box(-1, 1, (6,))
 BUTTONS = spaces.Discrete(3)
@@ -54,7 +54,7 @@ def test_weights() -> None:
     assert trunk_weights(VECTOR, [64, 32, 12]) == 21 * 64 + 65 * 32 + 33 * 12
     # 52 → 12 → 5: 16 filters of 4×8×8, 32 of 16×4×4, then 256 units.
     convolved = (4 * 64 + 1) * 16 + (16 * 16 + 1) * 32
-    assert convolution_weights(Pixels((4, 52, 52)), (Conv(16, 8, 4), Conv(32, 4, 2))) == (
+    assert convolution_weights(Pixels(FRAMES), (Conv(16, 8, 4), Conv(32, 4, 2))) == (
         convolved,
         800,
     )

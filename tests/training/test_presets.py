@@ -285,6 +285,8 @@ def configs(draw: st.DrawFn) -> TrainConfig:
         elif isinstance(values[key], float):
             # In (0, 1], which every range of a float allows.
             config = change(config, {key: draw(st.floats(0, 1, exclude_min=True))})
+        elif key == "wrappers":
+            continue  # text, which is an option of its own
         elif isinstance(values[key], tuple):
             sizes = st.lists(st.integers(1, 10**9), max_size=3)
             config = change(config, {key: tuple(draw(sizes))})

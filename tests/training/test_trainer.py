@@ -204,7 +204,8 @@ def test_baselines_learn_as_they_did_when_the_results_were_made(method: str) -> 
 def trained(method: str) -> dict[str, float]:
     """The last bonus and scalars of three batches of a random walk."""
     observed, motors = Box(-np.inf, np.inf, (20,), np.float32), Box(-1, 1, (6,), np.float32)
-    made = find_method(method)._replace(config=small(method).intrinsic).build(observed, motors, 0)
+    found = find_method(method)._replace(config=small(method).intrinsic)
+    made = found.build(observed, motors, 0, normalize=False)
     assert made is not None
     rng = np.random.default_rng(0)
     for _ in range(3):
@@ -384,7 +385,7 @@ def poison_value(trainer: Trainer, value: float) -> None:
     [
         (poison_obs, "observation"),
         (poison_reward, "reward"),
-        (poison_bonus, "bonus"),
+        (poison_bonus, "the bonus of EMI"),
         (poison_value, r"parameter value\.coefficients"),
     ],
 )
@@ -394,8 +395,10 @@ def test_a_value_that_is_not_finite_stops_the_run_and_is_named(
     trainer = Trainer(small())
     trainer.iterate()
     poison(trainer, value)
-    what = "NaN" if math.isnan(value) or name == "bonus" else "infinite"
-    with pytest.raises(NotFiniteError, match=f"^{name} became ({what}|infinite) in iteration 2"):
+    what = "became (NaN|infinite)" if math.isnan(value) else "became infinite"
+    if "bonus" in name:
+        what = "is NaN or infinite in row 0"
+    with pytest.raises(NotFiniteError, match=f"^{name} {what} in iteration 2"):
         trainer.iterate()
 
 

@@ -36,7 +36,7 @@ MOST_BYTES, LARGEST = 16_000_000, 1e12  # of a file that is read, and of a numbe
 
 
 @dataclass(frozen=True)
-class Task:
+class PPOTask:
     """An environment, and the return above which an episode has reached its goal.
 
     A run takes `longer` times the steps that the experiment asks for.
@@ -61,7 +61,7 @@ class PPOArm:
     """Runs that differ only in their seed. Without a method, PPO alone."""
 
     title: str
-    task: Task
+    task: PPOTask
     method: str | None = None
     eta: Eta = 0.0
 

@@ -19,12 +19,12 @@ from emi.report.tables import estimate
 from emi.reproduction import ppo_runs
 from emi.reproduction.drawing import table_of, write_markdown
 from emi.reproduction.experiment import Experiment, Found
-from emi.reproduction.ppo_runs import LAST, PARTS, PPOArm, Runs, Task
+from emi.reproduction.ppo_runs import LAST, PARTS, PPOArm, PPOTask, Runs
 
 FOLDER = "recipe"
 SEEDS = range(5)
 STEPS = 81_920  # 40 rollouts
-MOUNTAIN_CAR = Task("MountainCar", "MountainCar-v0", goal=-200.0)
+MOUNTAIN_CAR = PPOTask("MountainCar", "MountainCar-v0", goal=-200.0)
 METHODS = ("emi", "icm", "rnd", "ex2", "simhash", "vime", "noise")
 CONSTANT = "emi-constant"
 ARMS = {

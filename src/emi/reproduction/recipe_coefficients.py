@@ -16,7 +16,7 @@ from emi.intrinsic.table import title_of
 from emi.reproduction import ppo_runs
 from emi.reproduction.drawing import table_of, write_markdown
 from emi.reproduction.experiment import Experiment, Found
-from emi.reproduction.ppo_runs import LAST, PPOArm, Runs, Task
+from emi.reproduction.ppo_runs import LAST, PPOArm, PPOTask, Runs
 from emi.reproduction.recipe import MOUNTAIN_CAR
 
 FOLDER = "recipe_coefficients"
@@ -26,14 +26,14 @@ METHODS = (("emi", "rnd", "icm"), ("simhash", "vime", "ex2"))
 TASKS = (
     MOUNTAIN_CAR,
     # Its episodes have up to 999 steps.
-    Task("MountainCarContinuous", "MountainCarContinuous-v0", goal=0.0, longer=3),
-    Task(
+    PPOTask("MountainCarContinuous", "MountainCarContinuous-v0", goal=0.0, longer=3),
+    PPOTask(
         "FrozenLake 8x8",
         "FrozenLake-v1",
         goal=0.0,
         settings=(("map_name", "8x8"), ("is_slippery", False)),
     ),
-    Task("CartPole", "CartPole-v1", goal=475.0),
+    PPOTask("CartPole", "CartPole-v1", goal=475.0),
 )
 ETAS: tuple[Eta, ...] = (Decay(1.0), 1.0, Decay(5.0), Decay(0.1), 0.1)
 
