@@ -462,7 +462,7 @@ def test_a_restored_wrapper_continues_bit_for_bit(
     assert len(ours.scalars) > 2
 
 
-@pytest.mark.filterwarnings("ignore:Recording changed learnt")
+@pytest.mark.filterwarnings("ignore:Recording changed")
 def test_a_state_is_a_copy_and_counts_its_environments() -> None:
     method = Recording()
     envs = wrapped(OracleVectorEnv(2, SAME), method, learn_every=3)
