@@ -90,7 +90,7 @@ class Look(NamedTuple):
 
 def look_of(method: str) -> Look:
     """The look of a method of the table."""
-    return Look(COLOURS[order_of(method)[0]], "-")
+    return _look(order_of(method)[0])
 
 
 def looks(methods: Mapping[str, str]) -> dict[str, Look]:
@@ -113,6 +113,8 @@ def looks(methods: Mapping[str, str]) -> dict[str, Look]:
 
 
 def _look(number: int) -> Look:
+    if number == order_of("noise")[0]:  # the control, which no method should look like
+        return Look(GREY, _DASHES[1])
     rounds, colour = divmod(number, len(COLOURS))
     return Look(COLOURS[colour], _DASHES[rounds % len(_DASHES)])
 

@@ -13,7 +13,7 @@ from emi.adapters.schedule import Decay
 from emi.errors import UserError
 from emi.intrinsic.table import title_of
 from emi.report.curves import Curve, Panel, arrange, fill_panels
-from emi.report.style import GREY, Look, in_our_style, look_of, save_figure
+from emi.report.style import Look, in_our_style, look_of, save_figure
 from emi.report.summary import Estimate
 from emi.report.tables import estimate
 from emi.reproduction import ppo_runs
@@ -36,8 +36,7 @@ ARMS = {
 CELLS = tuple((arm, seed) for seed in SEEDS for arm in ARMS)
 LOOKS = {
     "ppo": look_of("trpo"),
-    **{method: look_of(method) for method in METHODS if method != "noise"},
-    "noise": Look(GREY, "--"),
+    **{method: look_of(method) for method in METHODS},
     CONSTANT: Look(look_of("emi").colour, ":"),
 }
 
