@@ -107,7 +107,7 @@ def test_rollouts_of_stable_baselines3(normalize: bool) -> None:
     if normalize:
         env = VecNormalize(env, clip_obs=0.5, norm_obs_keys=["who", "time"])
     model, method = small(PPO, env, n_steps=500, batch_size=500, n_epochs=1), Recording()
-    model.learn(STEPS // 2, callback=IntrinsicRewardCallback(method, 0.1), log_interval=10**6)
+    model.learn(STEPS // 2, callback=IntrinsicRewardCallback(method, 0.001), log_interval=10**6)
     batch = joined(method.learnt)
     check(batch)
     assert len(batch) >= STEPS // 2
