@@ -91,20 +91,20 @@ def test_the_table_is_the_one_of_the_committed_runs() -> None:
         (
             "speed/trpo_speed.txt",
             [
-                "emi, TRPO                                                   113,357",
-                "sb3, TRPO, 2 threads, spinning:\n  emi, TRPO 7.7×",
-                "our physics, 2 threads, spinning:\n  emi, TRPO 6.0×",
+                "emi, TRPO                                                   109,207",
+                "sb3, TRPO, 1 threads, sleeping:\n  emi, TRPO 7.8×",
+                "our physics, 1 threads, sleeping:\n  emi, TRPO 6.1×",
             ],
-            "| `emi`, TRPO | 113,357 | 7.7× | 6.0× |",
+            "| `emi`, TRPO | 109,207 | 7.8× | 6.1× |",
         ),
         (
             "speed/trpo_speed.txt",
             [
-                "emi, EMI                                                     75,312",
-                "emi, TRPO 7.7×;  emi, EMI 5.1×",
-                "emi, TRPO 6.0×;  emi, EMI 4.0×",
+                "emi, EMI                                                     70,825",
+                "emi, TRPO 7.8×;  emi, EMI 5.1×",
+                "emi, TRPO 6.1×;  emi, EMI 3.9×",
             ],
-            "| `emi`, EMI | 75,312 | 5.1× | 4.0× |",
+            "| `emi`, EMI | 70,825 | 5.1× | 3.9× |",
         ),
     ],
 )
