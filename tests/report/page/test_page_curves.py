@@ -33,10 +33,12 @@ def address(page: Page) -> str:
 
 def place(page: Page, x: float, y: float) -> tuple[float, float]:
     """Where a place of the chart is in the window; it is given as shares of the axes."""
-    page.locator("#curve-area svg.chart").scroll_into_view_if_needed()
+    # Scrolled and measured in one call: the page replaces the chart when its width changes, and
+    # Playwright's own scrolling fails if that happens while it waits.
     found: tuple[float, float] = page.evaluate(
         """([x, y]) => {
           const root = document.querySelector('#curve-area svg.chart');
+          root.scrollIntoView({ block: 'nearest', behavior: 'instant' });
           const plot = root.querySelector('.plot');
           const [left, top, width, height] =
             ['x', 'y', 'width', 'height'].map((name) => Number(plot.getAttribute(name)));
