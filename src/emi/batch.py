@@ -134,6 +134,19 @@ def union(first: Batched, second: Batched) -> Union | None:
     return Union(Rows(first.pool, np.flatnonzero(used)), place[first.index], place[second.index])
 
 
+def of_both(
+    function: Callable[[Batched], Tensor], first: Batched, second: Batched
+) -> tuple[Tensor, Tensor]:
+    """`function` of two columns, called once; a row of a pool that is in both is computed once."""
+    if both := union(first, second):
+        values = function(both.rows)
+        return values[both.first], values[both.second]
+    import torch
+
+    values = function(torch.cat([as_tensor(first), as_tensor(second)]))
+    return values[: len(first)], values[len(first) :]
+
+
 @dataclass(frozen=True)
 class Transitions:
     """A batch of (s, a, s'), each with a leading batch axis: arrays, tensors, or `emi.batch.Rows`.

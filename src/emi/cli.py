@@ -254,6 +254,8 @@ def _parsers() -> tuple[_Parser, Mapping[str, _Parser]]:
     train.value("--seed", "N", "decides everything random in the run (default: 0)")
     train.value("--out", "DIR", "directory of the run (default: runs/ENV-METHOD-seedN)")
     train.value("--threads", "N", "CPU threads (default: all usable cores)")
+    rewards = "environment, or none: learn from the bonus alone (default: environment)"
+    train.value("--reward", "REWARD", rewards)
     train.value("--device", "DEVICE", "where the networks are, cpu or cuda (default: cpu)")
     _add_environment(train)
     _add_settings(train)
@@ -266,6 +268,7 @@ def _parsers() -> tuple[_Parser, Mapping[str, _Parser]]:
         "train SparseHalfCheetah --preset robust",
         "train gym:CartPole-v1 --set eta=0.01 num_envs=5 --out runs/first",
         "train gym:my_env:MyEnv-v0 --env-arg size=8",
+        "train BoxImage --reward none",
     )
 
     resume = add(
@@ -294,6 +297,32 @@ def _parsers() -> tuple[_Parser, Mapping[str, _Parser]]:
     watch.examples(
         "watch runs/SparseHalfCheetah-emi-seed0",
         "watch runs/SparseHalfCheetah-emi-seed0 --seed 3 --out cheetah.gif",
+    )
+
+    plan = add(
+        "plan",
+        "go to a goal with the embedding of a trained run",
+        _plan,
+        "Plan a path to a goal in the embedding of a run of emi, follow it, and make a video. A "
+        "figure next to the video shows the plan and the path. The run is not changed.",
+    )
+    plan.value("dir", "DIR", "directory of the run")
+    goal = "a .npy file with an observation, the index of a visited state, or random"
+    plan.value("--goal", "GOAL", f"{goal} (default: random)", "random")
+    plan.value(
+        "--planner",
+        "NAME",
+        "straight, greedy or graph, see docs/planning.md (default: straight)",
+        "straight",
+    )
+    plan.value("--out", "FILE", ".mp4 or .gif (default: DIR/plan.mp4)")
+    plan.value("--seed", "N", "seed of the start and of a random goal (default: 0)", 0)
+    plan.value("--data", "N", "transitions to train the embedding on first (default: 30k)", 30_000)
+    plan.value("--max-steps", "N", "longest path (default: 500)", 500)
+    _add_trust(plan)
+    plan.examples(
+        "train BoxImageWall --reward none",
+        "plan runs/BoxImageWall-emi-seed0 --planner graph",
     )
 
     sweep = add(
@@ -330,6 +359,22 @@ def _parsers() -> tuple[_Parser, Mapping[str, _Parser]]:
     report.value("--out", "FILE", "the page (default: report.html)", Path("report.html"))
     report.value("--figures", "DIR", "write PNG figures and a table there instead (default: none)")
     report.examples("report runs/sweep", "report runs/first runs/second --out compared.html")
+
+    coverage = add(
+        "coverage",
+        "what runs visited: a table and a figure of maps",
+        _coverage,
+        f"Show what runs visited that were trained with '{command('train', '--coverage')}': print "
+        "the cells, entropies and distinct frames of each method, and draw maps of the visits and "
+        "of the bonus, and the cells covered over training.",
+    )
+    coverage.value("dirs", "DIR", "runs or folders of runs", nargs="+")
+    coverage.value(
+        "--axes", "A,B", "columns of the observation to show (default: those that were recorded)"
+    )
+    figure = "the figure; with several environments, one for each (default: coverage.png)"
+    coverage.value("--out", "FILE", figure, Path("coverage.png"))
+    coverage.examples("coverage runs/sweep", "coverage runs/first --axes 0,3 --out maps.png")
 
     doctor = add(
         "doctor",
@@ -455,6 +500,10 @@ def _environment_settings(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _add_settings(parser: _Parser) -> None:
+    parser.flag(
+        "--coverage",
+        f"record the visited states for '{command('coverage')}' and the report page (default: no)",
+    )
     steps = "total environment steps, as in 5000000, 5e6, 500k, 2.5M"
     parser.value("--steps", "N", f"{steps} (default: the paper's number for ENV, else 1M)")
     parser.add_argument(
@@ -491,14 +540,14 @@ def _train(args: argparse.Namespace) -> int:
         wrappers = args.wrappers or settings.get("wrappers", ())
         trusted = (*typed, *args.trust.split(","))
         require_trusted(env, method, wrappers, trusted, str(args.config))
-    for key in ("steps", "seed", "threads", "device"):
+    for key in ("steps", "seed", "threads", "device", "reward"):
         if getattr(args, key) is not None:
             settings[key] = getattr(args, key)
     given = _environment_settings(args)
     stored = settings.get("env_args")
     if "env_args" in given and isinstance(stored, Mapping):  # else the config says what is wrong
         given["env_args"] = {**stored, **given["env_args"]}
-    settings |= given
+    settings |= given | ({"coverage": True} if args.coverage else {})
     config = resolve(env, method, settings, args.settings, args.preset)
     if args.print_config:
         print(config_bytes(config).decode(), end="")
@@ -545,6 +594,26 @@ def _watch(args: argparse.Namespace) -> int:
     return 0
 
 
+def _plan(args: argparse.Namespace) -> int:
+    try:
+        from emi.report.planned_path import draw_plan
+        from emi.runs.plan import plan
+        from emi.runs.progress import working
+    except ModuleNotFoundError as error:
+        raise UserError(f"emi plan needs {error.name}: install it with {install('all')}") from None
+    out = args.out or args.dir / "plan.mp4"
+    options = {"planner": args.planner, "seed": args.seed, "data": args.data}
+    options |= {"max_steps": args.max_steps, "trusted": args.trust.split(",")}
+    with working(f"planning with {args.dir}") as show:
+        path = plan(args.dir, out, args.goal, **options, show=show)
+    title = f"{args.planner}, goal {args.goal}, seed {args.seed}"
+    arrays = path.visited, path.plan, path.phi, path.distance
+    figure = draw_plan(*arrays, out.with_suffix(""), title)
+    end = "goal reached" if path.arrived else f"{path.distance[-1]:.1f} steps from the goal"
+    print(f"{end} after {path.steps} steps: {out}, {figure}")
+    return 0
+
+
 def _sweep(args: argparse.Namespace) -> int:
     from emi.sweeps.sweep import check_engine, dry_run, parse_seeds, plan, sweep, write_job_array
 
@@ -556,6 +625,7 @@ def _sweep(args: argparse.Namespace) -> int:
         parse_seeds(args.seeds),
         {"threads": args.threads}
         | ({} if args.steps is None else {"steps": args.steps})
+        | ({"coverage": True} if args.coverage else {})
         | _environment_settings(args),
         args.settings,
         args.preset,
@@ -589,6 +659,22 @@ def _report(args: argparse.Namespace) -> int:
     with working(f"reading runs and writing {args.out}"):
         out = write_page(args.dirs, args.out, PAPER)
     print(f"{out}: {out.stat().st_size / 1e6:.1f} MB, open it in a browser")
+    return 0
+
+
+def _coverage(args: argparse.Namespace) -> int:
+    try:
+        from emi.report.coverage_command import parse_axes, write_coverage
+        from emi.runs.progress import working
+    except ModuleNotFoundError as error:
+        raise UserError(
+            f"emi coverage needs {error.name}: install it with {install('report')}"
+        ) from None
+    axes = None if args.axes is None else parse_axes(args.axes)
+    with working(f"reading runs and drawing {args.out}"):
+        lines = write_coverage(args.dirs, args.out, axes)
+    for line in lines:
+        print(line)
     return 0
 
 

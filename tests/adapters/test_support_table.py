@@ -36,6 +36,7 @@ from emi.adapters import (
     IntrinsicRewardVectorWrapper,
     add_intrinsic_reward,
 )
+from emi.errors import UserError
 from emi.spaces import ActionGroups
 
 PAGE = Path(__file__).parents[2] / "docs" / "trainers.md"
@@ -85,6 +86,7 @@ def normalized(observations: gymnasium.Space, actions: gymnasium.Space) -> emi.N
     return emi.NormalizeObservation(METHODS["`EMI`"](observations, actions), observations)
 
 
+COUNTS = emi.PseudoCountsConfig(width=4, minibatch=8, epochs=1)
 # As a user builds them, but for sizes: nets and trainings are small.
 METHODS: dict[str, Callable[..., Any]] = {
     "`EMI`": lambda *s: emi.EMI(*s, emi.EMIConfig(minibatch=8, epochs=1)),
@@ -104,6 +106,11 @@ METHODS: dict[str, Callable[..., Any]] = {
         ),
     ),
     "`VIME`": lambda *s: emi.VIME(*s, emi.VIMEConfig(updates=1, min_replay=2)),
+    "`E3B`": lambda *s: emi.E3B(*s, emi.E3BConfig(width=4, minibatch=8, epochs=1)),
+    "`NGU`": lambda *s: emi.NGU(
+        *s, emi.NGUConfig(episodic=COUNTS, lifelong=emi.RNDConfig(features=8, epochs=1))
+    ),
+    "`PseudoCounts`": lambda *s: emi.PseudoCounts(*s, COUNTS),
     "`WeightedSum`": weighted,
     "`NormalizeObservation`": normalized,
 }
@@ -281,6 +288,13 @@ def test_a_method(name: str) -> None:
         for trainer in (*trainers, "`IntrinsicRewardCallback`, PPO"):
             bonus = TRAINERS[trainer](METHODS[name](*spaces_of(cell)), spaces_of(cell))
             assert np.isfinite(bonus), (trainer, cell)
+
+
+@pytest.mark.parametrize("kind", OFF_POLICY, ids=lambda kind: kind.__name__)
+def test_a_replay_buffer_has_no_episodes_to_remember(kind: type[Any]) -> None:
+    spaces = spaces_of(("vectors", "Discrete" if kind in (DQN, QRDQN) else "Box"))
+    with pytest.raises(UserError, match=f"E3B remembers .* {kind.__name__} draws"):
+        in_sb3(kind)(METHODS["`E3B`"](*spaces), spaces)
 
 
 # Its loss does not accept bits as int8, which SB3 stores since a version that we allow.

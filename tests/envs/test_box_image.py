@@ -11,7 +11,15 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import TimeLimit
 
 import emi.envs  # noqa: F401 (registers emi/BoxImage-v0)
-from emi.envs.box_image import BoxImageEnv, BoxImageVectorEnv, draw_discs, draw_start
+from emi.envs.box_image import (
+    DOOR,
+    KEEP_OFF,
+    BoxImageEnv,
+    BoxImageVectorEnv,
+    draw_discs,
+    draw_start,
+    draw_wall,
+)
 
 CORNERS = np.array([[0.0, 0.0], [100.0, 0.0], [0.0, 100.0], [100.0, 100.0]])
 
@@ -396,3 +404,64 @@ def test_the_frame_is_the_enlarged_image() -> None:
         blocks, np.broadcast_to(obs[0, :, None, :, None, None], blocks.shape)
     )
     assert BoxImageEnv().render() is None
+
+
+class TestWall:
+    """BoxImageWall: the wall at x₀ = 50 keeps the centre 11.36 away, except in the door."""
+
+    def test_the_wall_stops_the_disc_and_lets_it_slide(self) -> None:
+        env = BoxImageVectorEnv(num_envs=3, wall=True)
+        env.reset(seed=0)
+        near = KEEP_OFF + 0.25
+        env.place(np.array([[50 - near, 60.0], [50 + near, 13.0], [50 - near, 90.0]]))
+        env.step(np.array([[1.0, 0.5], [-1.0, -0.5], [-1.0, 0.0]]))
+        edge = 50 - KEEP_OFF
+        expected = [[edge, 60.5], [100 - edge, 12.5], [49 - near, 90.0]]
+        np.testing.assert_allclose(env.position, expected)
+
+    def test_the_disc_passes_the_door_within_its_frame(self) -> None:
+        env = BoxImageVectorEnv(num_envs=2, wall=True)
+        env.reset(seed=0)
+        env.place(np.array([[50 - KEEP_OFF, 20.0], [50 - KEEP_OFF, 25.5]]))
+        for _ in range(23):
+            env.step(np.array([[1.0, 0.0], [1.0, 1.0]]))
+        np.testing.assert_allclose(env.position[:, 0], 73 - KEEP_OFF)
+        assert env.position[0, 1] == 20.0
+        assert DOOR[1] < env.position[1, 1] <= DOOR[1] + 1  # free again at the last step only
+
+    def test_no_walk_enters_the_wall(self) -> None:
+        env = BoxImageVectorEnv(num_envs=20, wall=True)
+        env.reset(seed=0)
+        env.place(np.tile([[50.0, 20.0]], (20, 1)))
+        for action in actions(300, 20, seed=3):
+            env.step(action)
+            x, y = env.position.T
+            in_wall = (np.abs(x - 50) < KEEP_OFF - 1e-9) & ((y < DOOR[0]) | (y > DOOR[1]))
+            assert not in_wall.any()
+        assert np.abs(x - 50).max() > KEEP_OFF  # some have left the door
+
+    def test_starts_keep_off_the_wall(self) -> None:
+        _, info = BoxImageVectorEnv(num_envs=300, wall=True).reset(seed=0)
+        assert np.abs(info["position"][:, 0] - 50).min() >= KEEP_OFF
+        assert {*np.sign(info["position"][:, 0] - 50)} == {-1, 1}
+
+    def test_wall_and_door_are_visible_and_no_disc_overlaps_the_wall(self) -> None:
+        empty = draw_wall(np.zeros((1, 1, 52, 52), np.uint8))[0, 0]
+        assert (empty[:, :25] == 0).all()
+        assert (empty[:, 27:] == 0).all()
+        column = empty[:, 25]
+        assert {*column.tolist()} == {0, 128}
+        # The door: centres from 14 to 26 are 10.16 to 15.44 pixels above the bottom, the radius
+        # of 4 reaches from 6.16 to 19.44: the rows with centres 6.5 to 18.5.
+        assert np.flatnonzero(column == 0).tolist() == list(range(33, 46))
+        for x in (50 - KEEP_OFF, 50 + KEEP_OFF):
+            disc = draw_discs(np.array([[x, 60.0]]))[0, 0]
+            assert not disc[:, 25:27].any()
+
+    def test_it_is_registered(self) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            env = gymnasium.make("emi/BoxImageWall-v0", render_mode="rgb_array")
+            check_env(env.unwrapped)
+        env.reset(seed=0)
+        assert 128 in np.unique(env.render())

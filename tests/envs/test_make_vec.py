@@ -407,7 +407,7 @@ def test_a_single_environment_has_the_spaces_of_the_vector_and_its_time_limit(na
     envs, single = make_vec(name), make_single(name)
     assert single.observation_space == envs.single_observation_space
     assert single.action_space == envs.single_action_space
-    limits = {"CartPole": 500, "Pendulum": 200}
+    limits = {"CartPole": 500, "Pendulum": 200, "NoisyTV": 100}
     atari = (
         name == "atari:Pong" or ENVIRONMENTS.get(name, ENVIRONMENTS["BoxImage"]).extra == "atari"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -215,3 +216,17 @@ def test_a_bonus_for_something_else_is_neither_good_nor_bad() -> None:
     assert (found.answers["ranks"].good, found.answers["falls"].good) == (None, None)
     assert "neither is preferred" in str(found)
     assert found.good
+
+
+@pytest.mark.parametrize("method", [emi.E3B, emi.PseudoCounts])
+def test_a_method_that_forgets_at_the_end_of_an_episode(method: type[emi.IntrinsicReward]) -> None:
+    """Novelty is that within an episode: the transitions are read as one."""
+    batch = walk()
+    episodes = dataclasses.replace(batch, ended=np.arange(600) % 50 == 49)
+    made = method(Box(-np.inf, np.inf, (2,)), Discrete(2))  # type: ignore[call-arg]
+    answers = diagnose(made, episodes, reward=np.zeros(600), passes=3).answers
+    assert [name for name in ("varies", "ranks", "falls") if answers[name].good] == [
+        "varies",
+        "ranks",
+        "falls",
+    ]

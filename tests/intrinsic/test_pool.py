@@ -127,3 +127,14 @@ def test_loading_an_empty_pool_empties() -> None:
     full.add(rows(1, 2))
     full.load_state_dict(Pool(5).state_dict())
     assert len(full) == 0
+
+
+def test_the_newest_rows() -> None:
+    pool = Pool(4)
+    assert pool.newest(3) is None
+    for low, high, expected in ((0, 3, [1, 2]), (3, 4, [2, 3]), (4, 6, [4, 5]), (6, 9, [7, 8])):
+        pool.add(torch.arange(low, high))
+        assert pool.newest(2).tolist() == expected
+    assert pool.newest(9).tolist() == [5, 6, 7, 8]
+    assert pool.newest(0) is None
+    assert pool.newest(-1) is None

@@ -13,7 +13,7 @@ from emi.runs.metrics_file import COLUMNS, MetricsFile, Position, keep_until, la
 from emi.runs.run import run
 from emi.runs.run_directory import RunDirectory, add_start, locked, read_config
 from emi.runs.tensorboard_events import TensorBoardEvents
-from emi.runs.watch import _video
+from emi.runs.watch import video_file
 from emi.training.config import to_dict
 from emi.training.presets import resolve
 
@@ -141,7 +141,7 @@ class TestLinks:
         outside = tmp_path / "outside"
         outside.write_text("mine")
         (tmp_path / ".watch.writing.gif").symlink_to(outside)
-        with _video(tmp_path / "watch.gif", 30) as add:
+        with video_file(tmp_path / "watch.gif", 30) as add:
             add(np.zeros((8, 8, 3), np.uint8))
         assert outside.read_text() == "mine"
         assert (tmp_path / "watch.gif").stat().st_size > 0

@@ -68,7 +68,7 @@ def lab(tmp_path: Path) -> Iterator[Path]:
     (tmp_path / "lab").mkdir()
     (tmp_path / "lab/visits.py").write_text(MODULE)
     yield tmp_path
-    for name in ("lab", "lab.visits"):
+    for name in ("lab", "lab.visits", "lab.scale"):
         sys.modules.pop(name, None)
 
 
@@ -178,3 +178,61 @@ def test_settings_are_those_of_the_class(importable: Path) -> None:
     config = preset("gym:CartPole-v1", "lab.visits:Visits")
     assert (config.intrinsic.cells, config.intrinsic.scales) == (8, (1.0,))
     assert config.method == "lab.visits:Visits"
+
+
+OPTIMISED = """
+import torch
+
+from emi import IntrinsicReward
+
+
+class Scale(IntrinsicReward):
+    \"\"\"Fits one number by an optimizer that is a plain attribute.\"\"\"
+
+    def __init__(self, observation_space, action_space, seed=0):
+        super().__init__()
+        self.number = torch.nn.Parameter(torch.zeros(()))
+        self.adam = torch.optim.Adam([self.number], lr=0.1)
+
+    @torch.no_grad()
+    def reward(self, batch):
+        return self.number.abs() + torch.as_tensor(batch.obs)[:, 0].abs()
+
+    def learn(self, batch):
+        self.adam.zero_grad()
+        (self.number - torch.as_tensor(batch.obs).mean()).square().backward()
+        self.adam.step()
+        return {"scale/number": self.number.item()}
+
+
+class Counting(Scale):
+    \"\"\"Also counts batches in a plain attribute.\"\"\"
+
+    batches = 0
+
+    def learn(self, batch):
+        self.batches += 1
+        return super().learn(batch) | {"scale/batches": self.batches}
+"""
+
+
+def test_an_optimizer_that_is_a_plain_attribute_is_in_the_checkpoint(
+    importable: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (importable / "lab/scale.py").write_text(OPTIMISED)
+    config = resolve("gym:CartPole-v1", "lab.scale:Scale", SIZES)
+    with monkeypatch.context() as patched:
+        patched.setattr(run_module, "Trainer", Stopped)
+        run(config, importable / "run")
+    state = load_latest(importable / "run/checkpoints").state
+    assert list(state["optimizers"]) == ["adam"]
+    assert run(config, importable / "run", resume=True).complete
+    run(config, importable / "straight")
+    assert_same_run(importable / "straight", importable / "run")
+
+
+def test_other_plain_attributes_that_change_are_named(importable: Path) -> None:
+    (importable / "lab/scale.py").write_text(OPTIMISED)
+    config = resolve("gym:CartPole-v1", "lab.scale:Counting", SIZES)
+    with pytest.warns(UserWarning, match="Counting changed batches, which is not saved"):
+        run(config, importable / "run")

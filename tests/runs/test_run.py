@@ -18,11 +18,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.numpy import load_file
 from test_checkpoint import same
 
 from emi.agent.policy import PolicyConfig
 from emi.envs.table import ENVIRONMENTS
 from emi.errors import FAILED, NotFiniteError, UserError
+from emi.intrinsic.emi import EMI
 from emi.intrinsic.table import METHODS
 from emi.program import install
 from emi.runs import checkpoint, run_directory, tensorboard_events
@@ -54,6 +56,8 @@ class FakeTrainer:
     at: Callable[[int], None] = staticmethod(lambda iteration: None)  # type: ignore[assignment]
 
     left_out = ()
+    outside = None
+    visits = None
 
     def __init__(self, config: TrainConfig) -> None:
         self.total_iterations = config.iterations
@@ -790,3 +794,30 @@ run_module.run(config, {str(tmp_path / "run")!r}, checkpoint_seconds=0.0)
         assert same(straight.state_dict(), resumed.state_dict())
         straight.close()
         resumed.close()
+
+
+def test_visited_states_of_a_run_that_was_stopped(tmp_path: Path) -> None:
+    """The file of a run that was stopped and resumed is that of an undisturbed one."""
+    config = resolve("NoisyTV", "rnd", {**SIZES, "steps": 400, "coverage": True})
+    assert run(config, tmp_path / "whole").complete
+    short = dataclasses.replace(config, steps=200)
+    assert run(short, tmp_path / "part").complete
+    settings = json.loads((tmp_path / "part" / "config.json").read_text())
+    (tmp_path / "part" / "config.json").write_text(json.dumps(settings | {"steps": 400}))
+    before = (tmp_path / "part" / "visits.safetensors").read_bytes()
+    assert run(config, tmp_path / "part", resume=True).complete
+    after = (tmp_path / "part" / "visits.safetensors").read_bytes()
+    assert before != after == (tmp_path / "whole" / "visits.safetensors").read_bytes()
+    assert not (tmp_path / "whole" / "embedding.safetensors").exists()
+
+
+def test_images_are_embedded_by_the_last_embedding(tmp_path: Path) -> None:
+    config = resolve("BoxImage", "emi", {**SIZES, "steps": 200, "coverage": True})
+    assert run(config, tmp_path / "run").complete
+    arrays = load_file(tmp_path / "run" / "visits.safetensors")
+    with run_module.restored(tmp_path / "run") as trainer:
+        assert isinstance(trainer.intrinsic, EMI)
+        phi = trainer.intrinsic.embed_state(arrays["states"])
+    np.testing.assert_array_equal(arrays["phi"], phi.numpy())
+    assert arrays["frames"][-1] > 1
+    assert arrays["visits"].sum() == 200

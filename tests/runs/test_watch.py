@@ -97,7 +97,7 @@ def _actions(
         return env
 
     monkeypatch.setattr(watch_module, "make_single", recording)
-    monkeypatch.setattr(watch_module, "_frame", lambda env, name: np.zeros((4, 4, 3), np.uint8))
+    monkeypatch.setattr(watch_module, "frame_of", lambda env, name: np.zeros((4, 4, 3), np.uint8))
     monkeypatch.setattr(watch_module, "MAX_STEPS", 5)
     watch(trained, out, **how)  # type: ignore[arg-type]
     return np.array(taken)

@@ -16,6 +16,7 @@ from gymnasium.spaces import Box, Discrete
 
 from emi.agent.rollout import Rollout
 from emi.batch import Transitions
+from emi.errors import UserError
 from emi.intrinsic.contract import IntrinsicReward
 from emi.training.presets import resolve
 from emi.training.trainer import Trainer
@@ -134,9 +135,9 @@ class ConstantBonus(IntrinsicReward):
         return {}
 
 
-@pytest.mark.parametrize("clip", [True, False])
-def test_the_agent_learns_from_the_clamped_reward_plus_the_bonus(clip: bool) -> None:
-    made = trainer(ConstantBonus, {"eta": 0.25, "clip_rewards": clip})
+def learned_rewards(settings: dict[str, Any]) -> np.ndarray:
+    """The rewards [n] that the advantages of one iteration are computed from."""
+    made = trainer(ConstantBonus, {"eta": 0.25, **settings})
     seen: list[np.ndarray] = []
     estimate = made.estimate
 
@@ -145,10 +146,22 @@ def test_the_agent_learns_from_the_clamped_reward_plus_the_bonus(clip: bool) -> 
         return estimate(rollout, reward, values)
 
     made.estimate = recorded  # type: ignore[method-assign]
-    made.iterate()
+    report = made.iterate()
+    assert report.metrics["return_mean"] == 4  # raw, whatever is learned from
+    return seen[0]
+
+
+@pytest.mark.parametrize("clip", [True, False])
+def test_the_agent_learns_from_the_clamped_reward_plus_the_bonus(clip: bool) -> None:
     raw = np.array([r for _, r, *_ in path(10)])
     expected = np.clip(raw, -1, 1) if clip else raw
-    np.testing.assert_array_equal(seen[0], expected + 1.75)
+    np.testing.assert_array_equal(learned_rewards({"clip_rewards": clip}), expected + 1.75)
+
+
+def test_without_a_reward_the_agent_learns_from_the_bonus_alone() -> None:
+    np.testing.assert_array_equal(learned_rewards({"reward": "none"}), np.full(10, 1.75))
+    with pytest.raises(UserError, match="nothing to learn without a reward"):
+        trainer("trpo", {"reward": "none"})
 
 
 def test_the_entropy_and_the_explained_variance_of_a_report() -> None:

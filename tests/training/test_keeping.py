@@ -30,6 +30,7 @@ from emi.training.trainer import Trainer
 SMALL = {"steps_per_iteration": 300, "num_envs": 3, "steps": 3000, "threads": 1}
 EVERYTHING = {
     "gae_lambda": 0.9,
+    "normalize_bonus": True,
     "value": {"memory": 0.9, "memory_episodes": 4},
     "streams": {"separate": True, "discount": 0.9, "gae_lambda": 0.8},
     "keeping": {"stake_power": 1.0, "stake_decay": 0.9, "patience": 2, "min_std": 0.9},

@@ -93,6 +93,15 @@ def test_atari_counts_frames_once() -> None:
         ("vime", {"samples": 10**6}, "samples", 500 * 10**6 * (32 + 20) * 4),
         ("simhash", {"key_bits": 32}, "key_bits", 8 * 32 * 26 + 24 * 999_983),
         ("ae-simhash", {"ae_pool": 100_000}, "ae_pool", 2 * 100_000 * 4 * 20),
+        ("re3", {"pool_size": 10_000}, "pool_size", 4 * (2 * 10_000 * 20 + 2**22)),
+        ("ride", {"steps": 5_000}, "steps", 2 * 10 * 40_000),
+        # Ten matrices of doubles three times, φ of the batch, and the inverse model.
+        (
+            "e3b",
+            {"width": 100},
+            "width",
+            3 * 8 * 10 * 100**2 + 5_010 * 16 * 100 + 16 * (201 * 256 + 257 * 6),
+        ),
     ],
 )
 def test_memories_of_methods(method: str, settings: dict[str, Any], key: str, size: int) -> None:
@@ -116,6 +125,17 @@ WIDE = 10**6
         ("vime", {"hidden": (WIDE, WIDE)}, "intrinsic.hidden"),
         ("simhash", {"key_bits": 10**9}, "intrinsic.key_bits"),
         ("ae-simhash", {"ae_vector_hidden": (WIDE, WIDE)}, "intrinsic.ae_vector_hidden"),
+        ("disagreement", {"hidden": (WIDE, WIDE)}, "intrinsic.hidden"),
+        ("disagreement", {"units": WIDE}, "intrinsic.units"),
+        ("re3", {"hidden": (WIDE, WIDE)}, "intrinsic.hidden"),
+        ("re3", {"features": 10**8}, "intrinsic.features"),
+        ("noveld", {"features": WIDE}, "intrinsic.features"),
+        ("noveld", {"steps": 10**11}, "intrinsic.steps"),
+        ("ride", {"hidden": (WIDE, WIDE)}, "intrinsic.hidden"),
+        ("ride", {"steps": 10**11}, "intrinsic.steps"),
+        ("e3b", {"width": 20_000}, "intrinsic.width"),
+        ("pseudo-counts", {"hidden": (WIDE, WIDE)}, "intrinsic.hidden"),
+        ("ngu", {"lifelong": {"features": WIDE}}, "intrinsic.lifelong.features"),
     ],
 )
 def test_wide_networks_are_refused(method: str, settings: dict[str, Any], key: str) -> None:

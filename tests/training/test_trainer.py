@@ -539,3 +539,12 @@ def test_a_method_can_ask_for_actions_as_sampled(sampled: bool) -> None:
     # σ is 1: a third of the components lie outside of [−1, 1].
     assert 0.2 < (actions >= 1).float().mean() < 0.45
     assert (actions > 1).any() == sampled
+
+
+def test_a_normalised_bonus_is_that_of_the_method_divided_by_its_scale() -> None:
+    plain, scaled = (
+        Trainer(small("icm", {"normalize_bonus": normalize})) for normalize in (False, True)
+    )
+    a, b = plain.iterate().metrics, scaled.iterate().metrics
+    assert b["bonus_mean"] * b["normalize/scale"] == pytest.approx(a["bonus_mean"], rel=1e-5)
+    assert "normalize/scale" not in a

@@ -57,13 +57,15 @@ def play(workers: Workers, policy: AnyPolicy, num_envs: int, steps: int, seed: i
 
 def assert_equal(a: Rollout, b: Rollout) -> None:
     for name in (entry.name for entry in dataclasses.fields(Rollout)):
-        left, right = getattr(a, name), getattr(b, name)
+        left, right = (np.asarray(getattr(rollout, name)) for rollout in (a, b))
         assert left.dtype == right.dtype, name
         np.testing.assert_array_equal(left, right, err_msg=name)
 
 
 # Parts of unequal size. The 600 steps of each cheetah contain the end of an episode.
-@pytest.mark.parametrize(("env", "steps"), [("SparseHalfCheetah", 4_200), ("SwimmerGather", 210)])
+@pytest.mark.parametrize(
+    ("env", "steps"), [("SparseHalfCheetah", 4_200), ("SwimmerGather", 210), ("NoisyTV", 2_100)]
+)
 def test_processes_give_the_bits_of_one(env: str, steps: int) -> None:
     envs = make_vec(env, 7, threads=1)
     policy = policy_of(envs)

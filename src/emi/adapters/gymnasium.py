@@ -11,6 +11,7 @@ from gymnasium.error import ResetNeeded
 from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 
 from emi.adapters.schedule import Eta, eta_at
+from emi.adapters.step_scorer import StepScorer
 from emi.batch import (
     Array,
     BoolArray,
@@ -24,7 +25,6 @@ from emi.errors import UserError, check_finite
 from emi.intrinsic.contract import (
     IntrinsicReward,
     checked_learn,
-    checked_reward,
     require_fit,
 )
 from emi.intrinsic.outside_state import (
@@ -57,7 +57,8 @@ class IntrinsicRewardVectorWrapper(VectorWrapper):
     Transitions never cross an episode end, in any autoreset mode of Gymnasium. With SAME_STEP the
     successor comes from `info["final_obs"]`. With NEXT_STEP the step that only resets is neither
     scored nor trained on, and keeps the reward of the environment. With DISABLED the caller resets
-    all environments, or those of `options={"reset_mask": mask}`.
+    all environments, or those of `options={"reset_mask": mask}`. A call of `reset` in the middle of
+    an episode ends it, in all modes.
 
     The `info` of each step holds the environment's reward as `reward_env` and the `bonus` before
     the multiplication by eta, [num_envs] float64 each, with Gymnasium's masks: `_bonus` is False
@@ -99,6 +100,8 @@ class IntrinsicRewardVectorWrapper(VectorWrapper):
         self._resetting = np.zeros(envs.num_envs, bool)  # the next step only resets these
         self._unlearnt: list[Transitions] = []
         self._steps_unlearnt = 0
+        self._inside = np.zeros(envs.num_envs, bool)  # in the middle of an episode
+        self._scorer = StepScorer(method)
 
     @property
     def steps(self) -> int:
@@ -126,6 +129,9 @@ class IntrinsicRewardVectorWrapper(VectorWrapper):
         if self._obs is not None:
             map_columns(lambda x, old: x.__setitem__(~which, old[~which]), start, self._obs)
         self._obs, self._resetting = start, self._resetting & ~which
+        if (early := self._inside & which).any():
+            self._scorer.end_early(np.flatnonzero(early).tolist(), self._unlearnt)
+        self._inside = self._inside & ~which
         return obs, info
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
@@ -152,6 +158,7 @@ class IntrinsicRewardVectorWrapper(VectorWrapper):
 
         next_step = self._mode is AutoresetMode.NEXT_STEP
         self._obs, self._resetting = after, ended & real & next_step
+        self._inside = real & ~ended
         self._taken += len(batch)
         self._gather(batch)
         info = {
@@ -184,7 +191,8 @@ class IntrinsicRewardVectorWrapper(VectorWrapper):
         """Bonuses [n] of the method as of its last training."""
         if len(batch) == 0:
             return np.zeros(0)
-        return checked_reward(self.method, batch).cpu().numpy().astype(np.float64)
+        bonus = self._scorer(batch, self._unlearnt)
+        return bonus.cpu().numpy().astype(np.float64)
 
     def _gather(self, batch: Transitions) -> None:
         """Store the transitions of a step; train after `learn_every` steps."""
@@ -195,6 +203,7 @@ class IntrinsicRewardVectorWrapper(VectorWrapper):
             if self._unlearnt:
                 self._scalars = checked_learn(self.method, joined(self._unlearnt))
                 self._learnt = True
+                self._scorer.renew()
             self._unlearnt, self._steps_unlearnt = [], 0
 
     def state_dict(self) -> dict[str, Any]:
@@ -217,6 +226,7 @@ class IntrinsicRewardVectorWrapper(VectorWrapper):
             "steps": self._taken,
             "obs": None if self._obs is None else map_columns(torch.tensor, self._obs),
             "resetting": torch.tensor(self._resetting),
+            "inside": torch.tensor(self._inside),
             "steps_unlearnt": self._steps_unlearnt,
             "unlearnt": unlearnt,
         }
@@ -241,6 +251,9 @@ class IntrinsicRewardVectorWrapper(VectorWrapper):
         self._unlearnt, unlearnt = [], state["unlearnt"]
         if unlearnt is not None:
             self._unlearnt = [Transitions(**map_columns(_array, unlearnt))]
+        # States of earlier versions lack it: their methods remember no episode.
+        self._inside = _array(state["inside"]) if "inside" in state else resetting & False
+        self._scorer.renew()
 
 
 def _array(tensor: torch.Tensor) -> Array:

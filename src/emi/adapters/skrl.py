@@ -24,13 +24,14 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from torch import Tensor
 
 from emi.adapters.schedule import Eta, eta_at
-from emi.adapters.tensor_rows import Pending, summary
+from emi.adapters.tensor_rows import Continuity, Pending, summary, with_successors
 from emi.batch import Transitions, map_columns
 from emi.errors import UserError
 from emi.intrinsic.contract import (
     IntrinsicReward,
     checked_learn,
     checked_reward,
+    require_no_memory,
     score_and_learn,
 )
 from emi.program import install
@@ -137,6 +138,7 @@ class AgentBonus:
         self._learnt = learnt
         self._scalars: dict[str, float] = {}
         self._pending = Pending()  # of off-policy agents: rollouts are in the memory
+        self._continuity = Continuity()
 
     @property
     def steps(self) -> int:
@@ -190,9 +192,10 @@ class AgentBonus:
         known = flat[KNOWN].reshape(-1)
         eta, bonus = eta_at(self.eta, self._taken), torch.zeros_like(rewards)
         scalars: dict[str, float] = {}
-        if bool(known.any()):
-            # A copy of the rows: a method may keep them, and the memory is overwritten.
-            some, scalars = score_and_learn(self.method, batch[known])
+        self._continuity.check(self.method, batch, envs)
+        # A copy of the rows: a method may keep them, and the memory is overwritten.
+        if len(some_rows := with_successors(self.method, batch, known, envs)) > 0:
+            some, scalars = score_and_learn(self.method, some_rows)
             bonus = bonus.masked_scatter(known.reshape(bonus.shape), some.to(bonus))
         memory.set_tensor_by_name(BONUS, bonus)
         self._log({**summary(bonus, memory.get_tensor_by_name(REWARD_ENV), eta), **scalars})
@@ -308,6 +311,8 @@ def add_intrinsic_reward(
     eta_at(eta, 0)  # raise for a wrong value here, not in the first step
     if learn_every is not None and learn_every < 1:
         raise UserError(f"learn_every must be 1 or more, got {learn_every}")
+    if not isinstance(agent, ON_POLICY):
+        require_no_memory(method, name)
     episodes = Episodes(env, _mode(env, autoreset))
     bonus = AgentBonus(agent, episodes, method, eta, pretrained)
     if isinstance(agent, ON_POLICY):

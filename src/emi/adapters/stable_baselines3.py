@@ -31,7 +31,12 @@ from emi.batch import Array, IntArray, Rows, Transitions, map_columns, named_col
 from emi.durable_file import write_durably
 from emi.errors import UserError
 from emi.images import FrameStack, is_image
-from emi.intrinsic.contract import IntrinsicReward, require_fit, score_and_learn
+from emi.intrinsic.contract import (
+    IntrinsicReward,
+    require_fit,
+    require_no_memory,
+    score_and_learn,
+)
 from emi.intrinsic.outside_state import (
     OutsideState,
     check_optimizers,
@@ -151,6 +156,7 @@ class IntrinsicRewardCallback(BaseCallback):
         self._replay: Replay | None = None  # of an off-policy algorithm
         self._steps: Steps | None = None
         self._loaded = False
+        self._last_obs: Any = None  # the object that SB3 continues with, unless it resets
 
     def save(self, path: str | Path) -> None:
         """Write the state of the method as safetensors, with plain values as JSON in the header.
@@ -236,6 +242,7 @@ class IntrinsicRewardCallback(BaseCallback):
                 "supported"
             )
         if isinstance(self.model, OffPolicyAlgorithm):
+            require_no_memory(self.method, name)
             require_true_transitions(self.model)
         elif self.learn_every is not None:
             raise UserError(
@@ -277,6 +284,8 @@ class IntrinsicRewardCallback(BaseCallback):
                 self._eta_now,
                 intrinsic_only=self.intrinsic_only,
             )
+        elif self.model._last_obs is not self._last_obs:  # `learn` has reset the environments
+            self.method.forget(range(self.model.n_envs))
 
     def _on_training_end(self) -> None:
         if self._normalize is not None:
@@ -301,6 +310,7 @@ class IntrinsicRewardCallback(BaseCallback):
                 )
             steps.ends[len(steps.actions), int(env)] = self._as_observed(end)
         steps.observations.append(self._raw(now["new_obs"]))
+        self._last_obs = now["new_obs"]
         # MaskablePPO has discrete actions only, which are not clipped.
         steps.actions.append(np.array(now.get("clipped_actions", now["actions"])))
         steps.rewards.append(np.array(now["rewards"], np.float32))

@@ -20,13 +20,13 @@ import torch
 from torch import Tensor
 
 from emi.adapters.schedule import Eta, eta_at
-from emi.adapters.tensor_rows import Pending, summary
+from emi.adapters.step_scorer import StepScorer
+from emi.adapters.tensor_rows import Continuity, Pending, summary, with_successors
 from emi.batch import Transitions
 from emi.errors import UserError
 from emi.intrinsic.contract import (
     IntrinsicReward,
     checked_learn,
-    checked_reward,
     score_and_learn,
 )
 from emi.program import install
@@ -175,6 +175,7 @@ class IntrinsicRewardModule(TensorDictModuleBase):  # type: ignore[misc] # no st
         self.out_keys = [self.reward_key, self.bonus_key, self.reward_env_key]
         self._taken = 0
         self._scalars: dict[str, float] = {}
+        self._continuity = Continuity()
 
     @property
     def steps(self) -> int:
@@ -202,10 +203,12 @@ class IntrinsicRewardModule(TensorDictModuleBase):  # type: ignore[misc] # no st
         reward_env = tensordict.get(self.reward_key)
         scalars: dict[str, float] = {}
         scored = batch.action.new_zeros(len(batch), dtype=torch.float32)
+        envs = shape.numel() // shape[time]
+        self._continuity.check(self.method, batch, envs)
         if known is None:
             scored, scalars = score_and_learn(self.method, batch)
-        elif bool(known.any()):
-            some, scalars = score_and_learn(self.method, batch[known])
+        elif len(some_rows := with_successors(self.method, batch, known, envs)) > 0:
+            some, scalars = score_and_learn(self.method, some_rows)
             scored = scored.to(some.dtype).masked_scatter(known, some.to(known.device))
 
         others = [size for axis, size in enumerate(shape) if axis != time]
@@ -338,6 +341,8 @@ class IntrinsicRewardTransform(Transform):  # type: ignore[misc] # no stubs
         self._taken = 0
         self._learnt = pretrained
         self._pending = Pending()
+        self._scorer = StepScorer(method)
+        self._inside: Tensor | None = None  # [env], in the middle of an episode
         self._scalars: dict[str, float] = {}
         self._checked = False
 
@@ -362,15 +367,18 @@ class IntrinsicRewardTransform(Transform):  # type: ignore[misc] # no stubs
         self._require_place()
         reward_env = next_tensordict.get(self.reward_key)
         bonus = torch.zeros_like(reward_env)
-        batch, real = self._transitions(tensordict, next_tensordict)
+        batch, real, ended = self._transitions(tensordict, next_tensordict)
         if self._learnt and len(batch) > 0:
-            some = checked_reward(self.method, batch).to(bonus)
+            some = self._scorer(batch, self._pending.parts).to(bonus)
             bonus = bonus.masked_scatter(real.reshape(bonus.shape), some)
         eta = eta_at(self.eta, self._taken)
         earned = torch.zeros_like(reward_env) if self.intrinsic_only else reward_env
         total = earned + eta * bonus if eta > 0 else earned
         self._taken += len(batch)
         self._pending.add(batch)
+        inside = torch.zeros_like(ended) if self._inside is None else self._inside
+        self._end_early(inside & ended & ~real)  # at these ends the last observation is unknown
+        self._inside = (inside | real) & ~ended
         if self._pending.steps >= self.learn_every:
             self._learn(summary(bonus, earned, eta))
         next_tensordict.set(self.reward_env_key, reward_env.clone())
@@ -380,8 +388,8 @@ class IntrinsicRewardTransform(Transform):  # type: ignore[misc] # no stubs
 
     def _transitions(
         self, tensordict: TensorDictBase, next_tensordict: TensorDictBase
-    ) -> tuple[Transitions, Tensor]:
-        """The transitions of this step, and which environments [env] they are of."""
+    ) -> tuple[Transitions, Tensor, Tensor]:
+        """The transitions of this step, the environments they are of, and all ends, [env] each."""
         axes = tensordict.ndim
 
         def flat(column: Tensor) -> Tensor:
@@ -397,14 +405,30 @@ class IntrinsicRewardTransform(Transform):  # type: ignore[misc] # no stubs
         known = _known_successors(batch)
         real = torch.ones_like(ended) if known is None else known
         if (stepped := tensordict.get("_step", None)) is not None:  # the others were not stepped
-            real = real & flat(stepped).reshape(-1)
-        return batch[real], real
+            real, ended = (x & flat(stepped).reshape(-1) for x in (real, ended))
+        return batch[real], real, ended
+
+    def _reset(
+        self, tensordict: TensorDictBase | None, tensordict_reset: TensorDictBase
+    ) -> TensorDictBase:
+        if self._inside is not None:
+            mask = None if tensordict is None else tensordict.get("_reset", None)
+            which = torch.ones_like(self._inside) if mask is None else mask.reshape(-1)
+            self._end_early(self._inside & which)
+            self._inside = self._inside & ~which
+        return tensordict_reset
+
+    def _end_early(self, which: Tensor) -> None:
+        """End the episodes of the environments `which` [env], without a transition that says so."""
+        if self.method.episodic and bool(which.any()):
+            self._scorer.end_early(which.nonzero().flatten().tolist(), self._pending.parts)
 
     def _learn(self, logged: dict[str, float]) -> None:
         batch = self._pending.take()
         if batch is not None:
             self._scalars = {**logged, **checked_learn(self.method, batch)}
             self._learnt = True
+            self._scorer.renew()
 
     def _require_place(self) -> None:
         """Raise UserError if a later transform changes what this one reads."""
@@ -435,9 +459,13 @@ class IntrinsicRewardTransform(Transform):  # type: ignore[misc] # no stubs
             "learnt": self._learnt,
             "scalars": self.scalars,
             "pending": self._pending.stored(),
+            "inside": self._inside,
         }
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         self._taken, self._learnt = state["steps"], state["learnt"]
         self._scalars = dict(state["scalars"])
         self._pending.restore(state["pending"])
+        # States of earlier versions lack it: their methods remember no episode.
+        self._inside = state.get("inside")
+        self._scorer.renew()

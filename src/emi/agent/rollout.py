@@ -32,6 +32,7 @@ class Rollout:
     clock: IntArray  # [time, env], steps since the start of the episode
     valid: BoolArray  # [time, env]
     episode_returns: FloatArray  # [finished episodes], raw
+    position: FloatArray | None = None  # [time, env, 1 or 2], of s', if positions are recorded
 
     def __post_init__(self) -> None:
         shape = self.index.shape

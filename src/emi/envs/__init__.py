@@ -25,6 +25,7 @@ from emi.envs.foreign import (
     unknown_argument,
     unknown_argument_of,
 )
+from emi.envs.positions import SayPosition
 from emi.envs.reading import ReadObservation, as_vector_or_image
 from emi.envs.table import (
     ANY_ATARI_GAME,
@@ -72,6 +73,7 @@ def make_vec(
     env_args: Mapping[str, Any] | None = None,
     wrappers: Sequence[str] = (),
     observation: str | None = None,
+    positions: bool = False,
 ) -> VectorEnv:
     """Make `num_envs` copies of the environment `name`, stepped together.
 
@@ -83,6 +85,9 @@ def make_vec(
     `env_args` are arguments of the environment's constructor, or `max_episode_steps`. `wrappers`
     (`"package.module:Class"`) are applied to each copy, in this order. `observation` is the key of
     the entry that is read of `Dict` observations; by default all are flattened to one vector.
+
+    With `positions`, a `gym:` environment of a known family (MiniGrid, mazes, numbered states)
+    says where the agent is, as `info["position"]`.
     """
     if num_envs < 1:
         raise UserError(f"num_envs must be at least 1, got {num_envs}")
@@ -90,7 +95,8 @@ def make_vec(
         raise UserError(f"threads must be at least 1, got {threads}")
     entry = known_environment(name)
     if entry is None:
-        envs = _make_gymnasium(name, num_envs, env_args, wrappers, observation)
+        inner = [SayPosition] if positions else []
+        envs = _make_gymnasium(name, num_envs, env_args, wrappers, observation, inner)
     else:
         kind = load_class(name, entry, "VectorEnv")
         own = _own_arguments(name, entry, kind, env_args, wrappers)
@@ -320,6 +326,7 @@ def _make_gymnasium(
     env_args: Mapping[str, Any] | None,
     wrappers: Sequence[str],
     observation: str | None,
+    inner: Sequence[Callable[[gym.Env], gym.Env]],
 ) -> VectorEnv:
     """A registered Gymnasium environment, if the methods support its spaces."""
     envs: VectorEnv = _registered(
@@ -329,7 +336,7 @@ def _make_gymnasium(
         num_envs=num_envs,
         vectorization_mode="sync",
         vector_kwargs={"autoreset_mode": AutoresetMode.SAME_STEP},
-        wrappers=_wrappers(name, wrappers, observation),
+        wrappers=[*inner, *_wrappers(name, wrappers, observation)],
     )
     try:
         require_actions(envs.single_action_space)

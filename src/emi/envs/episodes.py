@@ -61,7 +61,7 @@ class EpisodicVectorEnv(VectorEnv[AnyArray, AnyArray, Any], ABC):
         self,
         num_envs: int,
         observation_space: spaces.Box,
-        action_space: spaces.Box,
+        action_space: spaces.Box | spaces.Discrete,
         max_episode_steps: int | None,
     ) -> None:
         """The spaces are those of one environment; `max_episode_steps=None`: no time limit."""
@@ -123,7 +123,7 @@ class EpisodicVectorEnv(VectorEnv[AnyArray, AnyArray, Any], ABC):
         return self._observe(), self._state_info(self._everywhere)
 
     def step(self, actions: AnyArray) -> tuple[AnyArray, Array, Mask, Mask, dict[str, Any]]:
-        """Advance all environments by one action each; actions [n, *action] are clipped to ±1."""
+        """Advance all environments by one action each; continuous ones are clipped to ±1."""
         obs, reward, terminated, info = self.advance(actions)
         truncated = np.zeros(self.num_envs, dtype=np.bool_)
         self._clock += 1
@@ -185,7 +185,7 @@ class EpisodicEnv(gym.Env[AnyArray, AnyArray]):
         return obs[0], _first(info)
 
     def step(self, action: AnyArray) -> tuple[AnyArray, float, bool, bool, dict[str, Any]]:
-        """Advance by one action [*action], clipped to ±1."""
+        """Advance by one action [*action]; a continuous one is clipped to ±1."""
         # Not `step`, which would start the next episode: that is left to reset().
         outcome = self._envs.advance(np.asarray(action)[None])
         reward, terminated = float(outcome.reward[0]), bool(outcome.terminated[0])

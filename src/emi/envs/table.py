@@ -18,6 +18,7 @@ class Environment:
     extra: str | None = None  # extra of emi-rl that installs the simulator
     simulator: str | None = None  # the simulator's import name
     arguments: Mapping[str, Any] = field(default_factory=dict)  # for both classes
+    position: Mapping[str, int] = field(default_factory=dict)  # columns of the observation
 
 
 def _atari(about: str, **arguments: str) -> Environment:
@@ -32,6 +33,7 @@ ENVIRONMENTS: dict[str, Environment] = {
         500,
         "mujoco",
         "mujoco",
+        position={"x of the centre of mass (m)": 17, "height of the centre of mass (m)": 19},
     ),
     "SwimmerGather": Environment(
         "collect apples, avoid bombs (MuJoCo; 33-d vectors, 2-d actions)",
@@ -39,6 +41,7 @@ ENVIRONMENTS: dict[str, Environment] = {
         500,
         "mujoco",
         "mujoco",
+        position={"x of the centre of mass (m)": 10, "y of the centre of mass (m)": 11},
     ),
     # The six games of the paper; `atari:` names any other.
     "Freeway": _atari("lead a chicken across the road", game="Freeway"),
@@ -51,6 +54,23 @@ ENVIRONMENTS: dict[str, Environment] = {
         "a disc in a box without rewards, to study embeddings (1×52×52 images, 2-d actions)",
         "box_image:BoxImage",
         500,
+    ),
+    "CartPoleSwingUp": Environment(
+        "swing a pole up, rewarded only near the top (5-d vectors, 1-d actions)",
+        "cart_pole_swing_up:CartPoleSwingUp",
+        500,
+    ),
+    "NoisyTV": Environment(
+        "a grid with a television that shows noise (10-d vectors, 5 actions)",
+        "noisy_tv:NoisyTV",
+        100,
+        position={"x": 0, "y": 1},
+    ),
+    "BoxImageWall": Environment(
+        "BoxImage with a wall and a door, to study planning (1×52×52 images, 2-d actions)",
+        "box_image:BoxImage",
+        500,
+        arguments={"wall": True},
     ),
 }
 ANY_ATARI_GAME = _atari("any game of ale-py")
@@ -145,6 +165,12 @@ def find_environment(name: str) -> Environment | None:
         game = name.removeprefix(ATARI_PREFIX)
         return _atari("an Atari game", game=game)
     return ENVIRONMENTS.get(name)
+
+
+def position_columns(name: str) -> Mapping[str, int]:
+    """Columns of the observation that say where the agent is, by their names; may be empty."""
+    entry = find_environment(name)
+    return {} if entry is None else entry.position
 
 
 def is_atari(name: str) -> bool:

@@ -26,7 +26,7 @@ class ActionVectors(nn.Module):
 
     def __init__(self, space: gymnasium.Space, *, clip: bool = True) -> None:
         super().__init__()
-        space = require_actions(space)
+        self.space = space = require_actions(space)
         self.clip = clip
         self.groups: ActionGroups | None = None
         if not isinstance(space, gymnasium.spaces.Box):
@@ -54,3 +54,10 @@ class ActionVectors(nn.Module):
         if not self.clip:
             return unit
         return torch.maximum(torch.minimum(unit, self.limit), -self.limit)
+
+    def inverse(self, unit: Tensor) -> np.ndarray:
+        """Continuous actions [n, *action] of `space`, within its bounds, for [n, `size`]."""
+        flat = (self.centre + self.scale * unit).cpu().numpy()
+        assert isinstance(self.space, gymnasium.spaces.Box)
+        actions = flat.reshape(len(flat), *self.space.shape)
+        return np.clip(actions, self.space.low, self.space.high).astype(self.space.dtype)

@@ -13,7 +13,7 @@ import importlib
 import inspect
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -30,6 +30,7 @@ from emi.nets import reads_as_vectors
 from emi.spaces import ActionGroups, DiscreteSpace
 
 Finish = Callable[[], dict[str, float]]
+Scorer = Callable[[Transitions], Tensor]
 
 
 class IntrinsicReward(nn.Module, ABC):
@@ -39,11 +40,15 @@ class IntrinsicReward(nn.Module, ABC):
     where the config is a frozen dataclass. A method that can normalise vectors has one more
     parameter, `normalize=True`. All state is in `state_dict`: parameters, buffers, and
     whatever `get_extra_state` returns. A method with an episodic memory keeps it per
-    `batch.env_index` and resets it where `batch.ended`.
+    `batch.env_index` and resets it where `batch.ended`: see `emi.intrinsic.episodes`.
     """
 
     learns_first: bool = False
     """Whether the model is trained on a batch before it scores that batch."""
+
+    episodic: bool = False
+    """Whether the bonus of a row depends on earlier rows of its episode. Trainers must then give
+    the rows of each environment in time order, which rows of a replay buffer are not."""
 
     wants_sampled_actions: bool = False
     """Whether continuous actions are given as the policy drew them, in the units of the space but
@@ -68,6 +73,22 @@ class IntrinsicReward(nn.Module, ABC):
             scalars = self.learn(batch)
             return self.reward(batch), lambda: scalars
         return self.reward(batch), lambda: self.learn(batch)
+
+    def scorer(self) -> Scorer:
+        """A function that scores one part after the other of the batch that is learned next.
+
+        Adapters that score every step as it is taken, and learn later, use it: an episodic memory
+        must see the steps since the last training. The function keeps them; the method does not
+        change. Valid until the next call of `learn` or `score`.
+        """
+        return self.reward
+
+    def forget(self, envs: Sequence[int]) -> None:
+        """Begin a new episode in these environments, which were reset in the middle of one.
+
+        All their rows so far were learned, and the last one was not `ended`. Adapters call this;
+        `scorer` must be called again after it.
+        """
 
     @property
     def device(self) -> torch.device:
@@ -105,10 +126,13 @@ def checked_score(method: IntrinsicReward, batch: Transitions) -> tuple[Tensor, 
     return _checked_bonus(method, bonus, len(batch)), finish_and_check
 
 
-def checked_reward(method: IntrinsicReward, batch: Transitions) -> Tensor:
-    """`method.reward`, checked as by `checked_score`."""
+def checked_reward(
+    method: IntrinsicReward, batch: Transitions, score: Scorer | None = None
+) -> Tensor:
+    """`method.reward`, or `score` of its `scorer`, checked as by `checked_score`."""
     check_batch(batch)
-    return _checked_bonus(method, method.reward(batch), len(batch))
+    bonus = method.reward(batch) if score is None else score(batch)
+    return _checked_bonus(method, bonus, len(batch))
 
 
 def checked_learn(method: IntrinsicReward, batch: Transitions) -> dict[str, float]:
@@ -176,6 +200,15 @@ def require_fit(
         method.reward(batch)
     except Exception as error:
         raise misfit from error
+
+
+def require_no_memory(method: IntrinsicReward, trainer: str) -> None:
+    """Raise UserError for a method with an episodic memory: `trainer` draws rows from a replay."""
+    if method.episodic:
+        raise UserError(
+            f"{type(method).__name__} remembers the steps of an episode in their order, and "
+            f"{trainer} draws steps in no order: use an on-policy algorithm or another method"
+        )
 
 
 Factory = Callable[..., IntrinsicReward]

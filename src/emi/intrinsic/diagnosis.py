@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -189,6 +189,8 @@ def _novelty(method: IntrinsicReward, transitions: Transitions, passes: int) -> 
     if not (len(seen) and len(unseen)):
         nothing = Answer(None, float("nan"), "all observations are equal: nothing to compare")
         return dict.fromkeys(("varies", "ranks", "falls"), nothing)
+    if method.episodic:  # as one episode: states that were trained on are then in its memory
+        transitions = replace(transitions, env_index=None, ended=None)
     rows = np.sort(np.concatenate([seen, unseen]))
     both, new = transitions[rows], np.isin(rows, unseen)
 

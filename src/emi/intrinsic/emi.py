@@ -184,9 +184,9 @@ class EMI(IntrinsicReward):
 
     def embed_state(self, obs: Columns) -> Tensor:
         """φ(s): [n, *observation] to [n, d]."""
-        return self._phi(self.reading.observations(obs))
+        return self.embed_read(self.reading.observations(obs))
 
-    def _phi(self, obs: Batched) -> Tensor:
+    def embed_read(self, obs: Batched) -> Tensor:
         """φ of observations as `reading` returns them."""
         return in_pieces(self.phi, self.device, self.entries.newest(obs))
 
@@ -213,9 +213,9 @@ class EMI(IntrinsicReward):
     def _embed_states(self, batch: Transitions) -> tuple[Tensor, Tensor]:
         """φ(s) and φ(s') [n, d]: most states are both, and are embedded once."""
         if len(batch) >= SHARED_ROWS and (both := union(batch.obs, batch.next_obs)):
-            phi = self._phi(both.rows)
+            phi = self.embed_read(both.rows)
             return phi[both.first], phi[both.second]
-        return self._phi(batch.obs), self._phi(batch.next_obs)
+        return self.embed_read(batch.obs), self.embed_read(batch.next_obs)
 
     def reward(self, batch: Transitions) -> Tensor:
         config, batch = self.config, self.reading(batch)
@@ -254,7 +254,7 @@ class EMI(IntrinsicReward):
                 obs, action, next_obs = (as_tensor(c[rows], self.device) for c in columns)
                 history.append(step(obs, self.actions(action), next_obs))
         linear, error, info, kl, bound_state, bound_action = torch.stack(history).mean(0).tolist()
-        vectors = self._phi(obs), self.embed_action(action), self._S(obs, action)
+        vectors = self.embed_read(obs), self.embed_action(action), self._S(obs, action)
         state_norm, action_norm, error_norm = (v.norm(dim=1).mean().item() for v in vectors)
         return {
             "emi/loss_linear": linear,

@@ -9,6 +9,7 @@ Pathak, Agrawal, Efros, Darrell: Curiosity-driven Exploration by Self-supervised
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -61,13 +62,13 @@ class Losses(NamedTuple):
 
 
 def features(
-    space: gymnasium.Space, config: ICMConfig, rng: torch.Generator
+    space: gymnasium.Space, hidden: Sequence[int], rng: torch.Generator
 ) -> tuple[nn.Sequential, int]:
     """φ: [n, *observation] to [n, width]; also returns the width."""
     entries, _ = newest_entries(space)
     if isinstance(entries, Pixels):
         return convolutions(entries, CONVOLUTIONS, "elu", rng)
-    return trunk(space, config.hidden, "tanh", rng)
+    return trunk(space, hidden, "tanh", rng)
 
 
 def part(column: Batched, rows: slice) -> Batched:
@@ -127,7 +128,7 @@ class ICM(IntrinsicReward):
         rng = torch.Generator().manual_seed(seed)
         self.actions = ActionVectors(action_space)
         self.reading = Reading(observation_space, normalize=normalize)
-        self.phi, width = features(self.reading.space, config, rng)
+        self.phi, width = features(self.reading.space, config.hidden, rng)
         self.g = mlp([2 * width, UNITS, self.actions.size], "relu", rng)
         self.f = mlp([width + self.actions.size, UNITS, width], "relu", rng)
         self.descent = Descent(self.parameters(), config.learning_rate, rng)

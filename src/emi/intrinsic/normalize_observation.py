@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import gymnasium
 from torch import Tensor
 
 from emi.batch import Transitions
-from emi.intrinsic.contract import Finish, IntrinsicReward
+from emi.intrinsic.contract import Finish, IntrinsicReward, Scorer
 from emi.intrinsic.reading import Reading
 from emi.spaces import require_vectors
 
@@ -28,7 +30,7 @@ class NormalizeObservation(IntrinsicReward):
         self.reading = Reading(observation_space, normalize=True)
         self.space = require_vectors(self.reading.space, "NormalizeObservation")
         self.method = method
-        self.learns_first = method.learns_first
+        self.learns_first, self.episodic = method.learns_first, method.episodic
 
     def reward(self, batch: Transitions) -> Tensor:
         return self.method.reward(self.reading(batch))
@@ -42,3 +44,10 @@ class NormalizeObservation(IntrinsicReward):
         if not self.learns_first:
             return super().score(batch)
         return self.method.score(self.reading.learn(batch))
+
+    def scorer(self) -> Scorer:
+        score = self.method.scorer()
+        return lambda batch: score(self.reading(batch))
+
+    def forget(self, envs: Sequence[int]) -> None:
+        self.method.forget(envs)

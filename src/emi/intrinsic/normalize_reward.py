@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -10,7 +10,7 @@ from torch import Tensor
 from emi.batch import Transitions
 from emi.errors import UserError
 from emi.intrinsic.bonus_scale import BonusScale
-from emi.intrinsic.contract import Finish, IntrinsicReward
+from emi.intrinsic.contract import Finish, IntrinsicReward, Scorer
 from emi.intrinsic.moments import RunningMoments
 from emi.stored_state import EXTRA
 
@@ -36,6 +36,14 @@ class NormalizeReward(IntrinsicReward):
     def learns_first(self) -> bool:  # type: ignore[override]
         return self.method.learns_first
 
+    @property
+    def wants_sampled_actions(self) -> bool:  # type: ignore[override]
+        return self.method.wants_sampled_actions
+
+    @property
+    def episodic(self) -> bool:  # type: ignore[override]
+        return self.method.episodic
+
     def reward(self, batch: Transitions) -> Tensor:
         """The method's bonus [n] divided by the scale, which includes this batch."""
         return self._scale.divide(self.method.reward(batch), batch.env_index)
@@ -55,6 +63,13 @@ class NormalizeReward(IntrinsicReward):
             return scalars | {"normalize/scale": self._scale.value}
 
         return self._scale.divide(bonus, batch.env_index), finish
+
+    def scorer(self) -> Scorer:
+        score = self.method.scorer()
+        return lambda batch: self._scale.divide(score(batch), batch.env_index)
+
+    def forget(self, envs: Sequence[int]) -> None:
+        self.method.forget(envs)
 
     def get_extra_state(self) -> dict[str, Any]:
         return self._scale.stored()

@@ -61,14 +61,20 @@ class OutsideState:
         now = _digests(self.module)
         return sorted(name for name, digest in now.items() if self._before.get(name) != digest)
 
+    def sentence(self) -> str | None:
+        """What a stored state would lack; None if nothing."""
+        names = self.changed()
+        if not names:
+            return None
+        return (
+            f"{type(self.module).__name__} changed {', '.join(names)}, which is not saved: "
+            "register tensors as buffers, and return other values from get_extra_state"
+        )
+
     def warn(self) -> None:
         """Warn if a stored state would lack something that changed."""
-        if names := self.changed():
-            warnings.warn(
-                f"{type(self.module).__name__} changed {', '.join(names)}, which is not saved: "
-                "register tensors as buffers, and return other values from get_extra_state",
-                stacklevel=3,
-            )
+        if sentence := self.sentence():
+            warnings.warn(sentence, stacklevel=3)
 
 
 def _attributes(module: nn.Module) -> Iterator[tuple[str, Any]]:

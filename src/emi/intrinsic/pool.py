@@ -65,6 +65,13 @@ class Pool(nn.Module):
         """Draw [n, ...] rows uniformly, with replacement."""
         return self.rows[torch.randint(self._size, (n,), generator=generator)]
 
+    def newest(self, n: int) -> Tensor | None:
+        """The last n rows, or all if there are fewer, the oldest first; None if there are none."""
+        n = min(n, self._size)
+        if n <= 0:
+            return None
+        return self.rows[(self._next - n + torch.arange(n)) % self.capacity]
+
     def get_extra_state(self) -> dict[str, Any]:
         return {"rows": None if self._rows is None else self.rows, "next": self._next}
 

@@ -146,13 +146,13 @@ class RND(IntrinsicReward):
 
         def finish() -> dict[str, float]:
             store()
-            return self._learn(batch)
+            return self.distill(batch)
 
         return bonus, finish
 
     @torch.enable_grad()
-    def _learn(self, batch: Transitions) -> dict[str, float]:
-        """Update the moments of observations and train the predictor.
+    def distill(self, batch: Transitions) -> dict[str, float]:
+        """Update the moments of observations and train the predictor; `batch` is as read.
 
         As in the original, the bonus uses the old moments of observations, and the predictor is
         trained with the new ones.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import reduce
 from operator import getitem
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from emi.batch import Transitions
 from emi.errors import UserError
-from emi.intrinsic.contract import Finish, IntrinsicReward
+from emi.intrinsic.contract import Finish, IntrinsicReward, Scorer
 
 
 class SelectObservation(IntrinsicReward):
@@ -34,6 +35,10 @@ class SelectObservation(IntrinsicReward):
     def learns_first(self) -> bool:  # type: ignore[override]
         return self.method.learns_first
 
+    @property
+    def episodic(self) -> bool:  # type: ignore[override]
+        return self.method.episodic
+
     def _selected(self, batch: Transitions) -> Transitions:
         def entry(columns: Any) -> Any:
             try:
@@ -53,3 +58,10 @@ class SelectObservation(IntrinsicReward):
     def score(self, batch: Transitions) -> tuple[Tensor, Finish]:
         """The method's `score` on the entry."""
         return self.method.score(self._selected(batch))
+
+    def scorer(self) -> Scorer:
+        score = self.method.scorer()
+        return lambda batch: score(self._selected(batch))
+
+    def forget(self, envs: Sequence[int]) -> None:
+        self.method.forget(envs)

@@ -1,8 +1,8 @@
 """The table of methods: lists, factories, titles and the order of reports are derived from it.
 
 Classes are named, not imported: listing methods must not wait for PyTorch. The order is that of
-Table 1 of the paper, with EMI-D and SimHash next to EMI and AE-SimHash. Noise is
-our control.
+Table 1 of the paper, with EMI-D and SimHash next to EMI and AE-SimHash. Methods that are not in the
+paper follow. Noise is our control.
 """
 
 from collections.abc import Mapping
@@ -62,6 +62,41 @@ METHODS: dict[str, MethodEntry] = {
         "emi.intrinsic.vime:VIME",
     ),
     "trpo": MethodEntry("TRPO", "plain TRPO, without a bonus (Schulman et al., 2015)", None),
+    "e3b": MethodEntry(
+        "E3B",
+        "elliptical novelty within the episode (Henaff et al., 2022)",
+        "emi.intrinsic.e3b:E3B",
+    ),
+    "ngu": MethodEntry(
+        "NGU",
+        "pseudo-counts within the episode times RND (Badia et al., 2020)",
+        "emi.intrinsic.ngu:NGU",
+    ),
+    "pseudo-counts": MethodEntry(
+        "PseudoCounts",
+        "pseudo-counts within the episode, as in NGU (Badia et al., 2020)",
+        "emi.intrinsic.pseudo_counts:PseudoCounts",
+    ),
+    "disagreement": MethodEntry(
+        "Disagreement",
+        "variance of an ensemble of forward models (Pathak et al., 2019)",
+        "emi.intrinsic.disagreement:Disagreement",
+    ),
+    "re3": MethodEntry(
+        "RE3",
+        "distance to the nearest recent states in random features (Seo et al., 2021)",
+        "emi.intrinsic.re3:RE3",
+    ),
+    "noveld": MethodEntry(
+        "NovelD",
+        "steps from known to novel states, once per episode (Zhang et al., 2021)",
+        "emi.intrinsic.noveld:NovelD",
+    ),
+    "ride": MethodEntry(
+        "RIDE",
+        "change of the state, discounted by episodic visits (Raileanu and Rocktäschel, 2020)",
+        "emi.intrinsic.ride:RIDE",
+    ),
     "noise": MethodEntry(
         "Noise", "a random bonus: the control for every other method", "emi.intrinsic.noise:Noise"
     ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from operator import add
 from typing import cast
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from emi.batch import Transitions
 from emi.errors import UserError
-from emi.intrinsic.contract import Finish, IntrinsicReward
+from emi.intrinsic.contract import Finish, IntrinsicReward, Scorer
 
 
 class WeightedSum(IntrinsicReward):
@@ -52,6 +52,10 @@ class WeightedSum(IntrinsicReward):
             )
         return orders.pop()
 
+    @property
+    def episodic(self) -> bool:  # type: ignore[override]
+        return any(part.episodic for part in self._methods().values())
+
     def _methods(self) -> dict[str, IntrinsicReward]:
         return {name: cast(IntrinsicReward, part) for name, part in self.parts.items()}
 
@@ -74,6 +78,18 @@ class WeightedSum(IntrinsicReward):
             return _with_distinct_names(scalars, own)
 
         return reduce(add, shares.values()), finish
+
+    def scorer(self) -> Scorer:
+        scorers = {name: part.scorer() for name, part in self._methods().items()}
+
+        def score(batch: Transitions) -> Tensor:
+            return reduce(add, (self.etas[name] * each(batch) for name, each in scorers.items()))
+
+        return score
+
+    def forget(self, envs: Sequence[int]) -> None:
+        for part in self._methods().values():
+            part.forget(envs)
 
 
 def _with_distinct_names(

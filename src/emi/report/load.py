@@ -1,7 +1,8 @@
 """One model of a run, whether it lies in a run directory or in a packed experiment.
 
 A run directory holds `config.json`, `provenance.json` and `metrics.csv`; complete runs of emi and
-emi-d also `embedding.safetensors`. For packed experiments see `packed`.
+emi-d also `embedding.safetensors`, runs with `--coverage` also `visits.safetensors`. For packed
+experiments see `packed`.
 """
 
 import math
@@ -24,11 +25,13 @@ from emi.report.privacy import HIDDEN, clean, private_words
 from emi.report.record import Record, checked, read_record
 from emi.report.sample_file import read_sample_file
 from emi.report.statistics import Array
+from emi.report.visits_file import read_visits_file
 
-# These change time and memory, not the method: seeds of one group may differ in them.
-NOT_SETTINGS = frozenset({"seed", "threads", "device", "trpo.slices"})
+# These change time, memory and what is recorded, not the method: seeds of one group may differ.
+NOT_SETTINGS = frozenset({"seed", "threads", "device", "trpo.slices", "coverage", "coverage_axes"})
 # Absent from older runs; empty, they mean the same.
 ABSENT_IF_EMPTY = frozenset({"wrappers", "observation"})
+VISITS = "visits.safetensors"
 MOST_PRIVATE_WORDS = 1_000  # in the files of a run: each is searched for in every text
 
 
@@ -46,6 +49,7 @@ class Run:
     provenance: dict[str, Any]
     metrics: dict[str, Array]
     embedding: Path | None  # the file of its embedding sample
+    visits: Path | None = None  # the file of its visited states
 
     @property
     def finished(self) -> bool:
@@ -175,6 +179,7 @@ def _load(path: Path, shown: Path, record: Record | UserError | None) -> Run:
         provenance=provenance,
         metrics=metrics,
         embedding=embedding,
+        visits=path / VISITS if (path / VISITS).exists() else None,
     )
     if len(run.private) > MOST_PRIVATE_WORDS:
         raise UserError(f"its files name more than {MOST_PRIVATE_WORDS:,} people and hosts")
@@ -271,6 +276,12 @@ def find_runs(roots: Sequence[Path]) -> FoundRuns:
                 effect = "is shown without its embedding"
                 problems.append(Problem(path, where, str(error), effect))
                 found[real] = replace(found[real], embedding=None)
+            try:
+                check_visits(found[real])
+            except UserError as error:
+                effect = "is shown without its visited states"
+                problems.append(Problem(path, where, str(error), effect))
+                found[real] = replace(found[real], visits=None)
     _name(problems, nothing_left=not found)
     runs = sorted(
         found.values(), key=lambda run: (run.env, order_of(run.method), run.seed, run.place)
@@ -282,6 +293,12 @@ def check_embedding(run: Run) -> None:
     """UserError if the run has an embedding sample that cannot be shown."""
     if run.embedding is not None:
         read_sample_file(run.embedding)
+
+
+def check_visits(run: Run) -> None:
+    """UserError if the run has visited states that cannot be shown."""
+    if run.visits is not None:
+        read_visits_file(run.visits)
 
 
 def _name(problems: Sequence[Problem], *, nothing_left: bool) -> None:

@@ -9,6 +9,7 @@ from torch import Tensor
 from emi.batch import Rows, as_tensor, in_pieces
 from emi.images import is_image
 from emi.intrinsic.emi import EMI
+from emi.intrinsic.normalize_reward import NormalizeReward
 from emi.nets import Pixels
 from emi.spaces import require_box
 from emi.training.trainer import Trainer
@@ -24,6 +25,8 @@ def embedding_sample(trainer: Trainer) -> dict[str, Tensor]:
     stored as `obs`, images as the newest frames of s and s', `frame` and `frame_next` [n, C, H, W].
     """
     method = trainer.intrinsic
+    if isinstance(method, NormalizeReward):
+        method = method.method
     if not isinstance(method, EMI) or trainer.last_batch is None:
         return {}
     rollout, bonus = trainer.last_batch

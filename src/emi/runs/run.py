@@ -20,6 +20,7 @@ from emi.runs.progress import Progress, tell
 from emi.runs.run_directory import RunDirectory
 from emi.runs.stop_signals import StopRequest, stop_signals
 from emi.runs.tensorboard_events import TensorBoardEvents
+from emi.runs.visited_states import visited_states
 from emi.training.config import TrainConfig
 from emi.training.trainer import Trainer
 
@@ -161,15 +162,16 @@ class _Record:
                 self._events.append(row)
 
     def save(self, trainer: Trainer) -> None:
-        """Write a checkpoint; at the end of the run, the embedding sample before it.
+        """Write a checkpoint; before it the visited states, and at the end the embedding sample.
 
-        In this order, a run that is complete always has a sample.
+        In this order, a run that is complete always has both.
         """
         with _writing(self._directory):
             self._in_place()
             self._metrics.sync()  # a checkpoint is never ahead of metrics.csv
             if trainer.iteration >= trainer.total_iterations:
                 run_directory.write_embedding(self._directory, embedding_sample(trainer))
+            run_directory.write_visits(self._directory, visited_states(trainer))
             checkpoint.save(self._directory.checkpoints, trainer.iteration, trainer.state_dict())
 
     def close(self) -> None:
@@ -204,6 +206,8 @@ def _loop(
         steps = report.steps
         record.append(row)
         progress.update(row)
+        if report.iteration == end.iteration + 1:
+            _warn_of_state_outside(trainer, progress)
     record.save(trainer)
 
 
@@ -224,6 +228,13 @@ def _note_left_out(trainer: Trainer, progress: Progress) -> None:
     if trainer.left_out:
         listed = ", ".join(trainer.left_out)
         progress.note(f"left out of the observations, because networks read no text: {listed}")
+
+
+def _warn_of_state_outside(trainer: Trainer, progress: Progress) -> None:
+    """Warn once, after an iteration, if a user's method has state that no checkpoint holds."""
+    sentence = None if trainer.outside is None else trainer.outside.sentence()
+    if sentence is not None:
+        progress.warn(f"{sentence}; a resumed run would differ")
 
 
 @contextlib.contextmanager

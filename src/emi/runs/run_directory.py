@@ -6,6 +6,7 @@ metrics.csv             one row per iteration
 tensorboard/            the same rows as TensorBoard events
 checkpoints/            the last two checkpoints
 embedding.safetensors   a sample of states and embeddings, once the run is complete
+visits.safetensors      the visited states over training, if the config asks for them
 .lock                   held by the process that writes
 """
 
@@ -17,10 +18,13 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from safetensors.numpy import save as save_arrays
 from safetensors.torch import save
 from torch import Tensor
 
 from emi import program
+from emi.batch import Array
 from emi.durable_file import open_own, require_in_place, write_durably
 from emi.errors import UserError
 from emi.runs import checkpoint
@@ -46,6 +50,7 @@ class RunDirectory:
         self.tensorboard = path / "tensorboard"
         self.checkpoints = path / "checkpoints"
         self.embedding = path / "embedding.safetensors"
+        self.visits = path / "visits.safetensors"
 
     @property
     def trust(self) -> list[str]:
@@ -155,6 +160,13 @@ def add_start(
         record, starts = {"changed": changed_settings(config)}, []
     starts.append(describe_start(command, iteration))
     write_durably(directory.provenance, _json_bytes({**record, "starts": starts}))
+
+
+def write_visits(directory: RunDirectory, arrays: dict[str, Array]) -> None:
+    """Write visits.safetensors if visited states are recorded."""
+    if arrays:
+        own = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+        write_durably(directory.visits, save_arrays(own))
 
 
 def write_embedding(directory: RunDirectory, sample: dict[str, Tensor]) -> None:

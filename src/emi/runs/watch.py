@@ -52,24 +52,24 @@ def watch(
         policy, name = trainer.policy, trainer.config.env
         options = trainer.config.env_options
     act = policy.mode if deterministic else actor(policy, np.random.default_rng(seed))
-    with _rendering(name):
+    with rendering(name):
         env = make_single(name, render_mode="rgb_array", **options)
     with contextlib.closing(env), environment_errors(name):
         obs, _ = env.reset(seed=seed)
-        with _video(out, env.metadata.get("render_fps", 30)) as add:
-            add(_frame(env, name))
+        with video_file(out, env.metadata.get("render_fps", 30)) as add:
+            add(frame_of(env, name))
             total, steps, ended = 0.0, 0, False
             while not ended and steps < MAX_STEPS:
                 action = policy.actions.to_env(act(np.asarray(obs)[None]))[0]
                 obs, reward, terminated, truncated, _ = env.step(action)
                 total, steps, ended = total + float(reward), steps + 1, terminated or truncated
-                add(_frame(env, name))
+                add(frame_of(env, name))
                 show(f"{steps:,} steps, return {total:g}")
     return WatchedEpisode(total, steps)
 
 
 @contextlib.contextmanager
-def _rendering(name: str) -> Iterator[None]:
+def rendering(name: str) -> Iterator[None]:
     """Turn a renderer's complaint into one sentence."""
     try:
         yield
@@ -82,8 +82,8 @@ def _rendering(name: str) -> Iterator[None]:
         raise ForeignError(sentence) from error
 
 
-def _frame(env: gymnasium.Env, name: str) -> np.ndarray:
-    with _rendering(name):
+def frame_of(env: gymnasium.Env, name: str) -> np.ndarray:
+    with rendering(name):
         frame = env.render()
     if not isinstance(frame, np.ndarray):
         raise UserError(f"{name} renders no images", FAILED)
@@ -91,7 +91,7 @@ def _frame(env: gymnasium.Env, name: str) -> np.ndarray:
 
 
 @contextlib.contextmanager
-def _video(path: Path, fps: float) -> Iterator[Callable[[np.ndarray], None]]:
+def video_file(path: Path, fps: float) -> Iterator[Callable[[np.ndarray], None]]:
     """A function that adds a frame to a video, which is written to `path` when it is complete."""
     try:
         import imageio.v2 as imageio

@@ -23,7 +23,15 @@ from emi.envs.wrapping import parse_wrapper
 from emi.errors import UserError, did_you_mean
 from emi.intrinsic.contract import find_method
 from emi.intrinsic.table import METHODS
-from emi.settings import FractionOrZero, NotNegativeFloat, PositiveInt, Seed, Threads, whole_number
+from emi.settings import (
+    FractionOrZero,
+    NotNegativeFloat,
+    NotNegativeInt,
+    PositiveInt,
+    Seed,
+    Threads,
+    whole_number,
+)
 from emi.training.keeping import KeepingConfig
 from emi.untrusted_file import read_json
 
@@ -67,6 +75,8 @@ class TrainConfig:
     """environments stepped together"""
     eta: NotNegativeFloat = 1e-3
     """η, coefficient of the bonus"""
+    reward: Literal["environment", "none"] = "environment"
+    """none: the policy learns from the bonus alone, to explore for a model (docs/planning.md)"""
     clip_rewards: bool = False
     """clamp rewards to [−1, 1] for learning, before the bonus is added"""
     discount: FractionOrZero = 0.995
@@ -79,8 +89,15 @@ class TrainConfig:
     """CPU threads, by default all usable cores; with the same number, a run repeats bit for bit"""
     normalize_observations: bool = False
     """the method reads vectors in units of their running standard deviation (ours; paper: no)"""
+    normalize_bonus: bool = False
+    """divide the bonus by the running standard deviation of its discounted sums, so that η does not
+    depend on the units of the method, see `emi.NormalizeReward` (ours; paper: no)"""
     device: Literal["cpu", "cuda"] = "cpu"
     """where the networks are"""
+    coverage: bool = False
+    """record the visited states in visits.safetensors; changes nothing else"""
+    coverage_axes: tuple[NotNegativeInt, ...] = ()
+    """columns of the observation that span the map; empty: the position, or the widest two"""
     preset: Literal["paper", "robust"] = "paper"
     """the preset that these settings started from; a name, which changes nothing by itself"""
     intrinsic: Any = None

@@ -20,12 +20,19 @@ from emi.batch import PIECE_ENTRIES
 from emi.envs.table import is_atari
 from emi.errors import UserError
 from emi.images import is_image
+from emi.intrinsic.disagreement import DisagreementConfig
+from emi.intrinsic.e3b import E3BConfig
 from emi.intrinsic.emi import EMIConfig
 from emi.intrinsic.ex2 import CONVOLUTIONS as EX2_CONVOLUTIONS
 from emi.intrinsic.ex2 import STEPS, EX2Config
 from emi.intrinsic.gradients.ex2 import layer_shapes
 from emi.intrinsic.icm import CONVOLUTIONS as ICM_CONVOLUTIONS
 from emi.intrinsic.icm import UNITS, ICMConfig
+from emi.intrinsic.ngu import NGUConfig
+from emi.intrinsic.noveld import NovelDConfig
+from emi.intrinsic.pseudo_counts import PseudoCountsConfig
+from emi.intrinsic.re3 import CHUNK, RE3Config
+from emi.intrinsic.ride import RIDEConfig
 from emi.intrinsic.rnd import CONVOLUTIONS as RND_CONVOLUTIONS
 from emi.intrinsic.rnd import RNDConfig
 from emi.intrinsic.simhash import BLOCK, PRIMES, SimHashConfig
@@ -125,7 +132,8 @@ def memory_of(
         parts["steps_per_iteration"] += 2 * rows * 8 * features + 3 * 8 * features**2
         if config.value.memory > 0:
             parts["value.memory"] = 8 * features**2
-    own = method_memory(config.intrinsic, observation_space, actions, rows, config.steps + rows)
+    steps, envs = config.steps + rows, config.num_envs
+    own = method_memory(config.intrinsic, observation_space, actions, rows, steps, envs)
     return parts | {f"intrinsic.{key}": size for key, size in own.items()}
 
 
@@ -179,7 +187,7 @@ def trunk_weights(
 
 
 def method_memory(
-    config: Any, space: gymnasium.Space, actions: int, rows: int, steps: int
+    config: Any, space: gymnasium.Space, actions: int, rows: int, steps: int, envs: int
 ) -> dict[str, int]:
     """Bytes of a method of ours by its setting, for batches of `rows` in a run of `steps`."""
     entries = math.prod(space.shape or ())
@@ -207,22 +215,44 @@ def method_memory(
                 "error_action_layer": TRAINED
                 * (dense_weights([actions, actions]) if config.error_action_layer else 0),
             }
-        case RNDConfig():
+        case RNDConfig() | NovelDConfig():
             k, hidden = config.features, [*config.hidden]
             top = dense_weights([256 if frame else [entries, *hidden][-1], k, k, k])
             both = 2 * trunk_weights(space, [*hidden, k], RND_CONVOLUTIONS)
-            return {
+            return _visited(config, envs) | {
                 "hidden": TRAINED * both + piece * 2 * sum(hidden) + 2 * LAYER * len(hidden),
                 "features": TRAINED * top + rows * FLOAT * k + piece * 4 * k,
             }
-        case ICMConfig():
+        case DisagreementConfig():
+            d, units, hidden = config.features, config.units, [*config.hidden]
+            inner = dense_weights([d + actions, *[units + actions] * 2 * config.blocks, units, d])
+            minibatch = math.ceil(rows / config.minibatches)
+            return {
+                "hidden": FLOAT * trunk_weights(space, [*hidden, d], RND_CONVOLUTIONS)
+                + piece * sum(hidden)
+                + LAYER * len(hidden),
+                "features": rows * FLOAT * 2 * d,
+                "units": TRAINED * config.models * inner
+                + FLOAT * config.models * minibatch * 4 * units * (1 + config.blocks),
+            }
+        case RE3Config():
+            k, hidden = config.features, [*config.hidden]
+            kept = min(config.pool_size, steps)
+            return {
+                "hidden": FLOAT * trunk_weights(space, [*hidden, k], RND_CONVOLUTIONS)
+                + piece * sum(hidden)
+                + LAYER * len(hidden),
+                "features": (rows + kept) * FLOAT * 3 * k,
+                "pool_size": FLOAT * (2 * kept * (k if frame else entries) + CHUNK),
+            }
+        case ICMConfig() | RIDEConfig():
             hidden = [*config.hidden]
             width = 256 if frame else [entries, *hidden][-1]
             models = dense_weights([2 * width, UNITS, actions])
             models += dense_weights([width + actions, UNITS, width])
             phi = trunk_weights(space, hidden or [entries], ICM_CONVOLUTIONS)
             layers = piece * 3 * sum(hidden) + LAYER * len(hidden)
-            return {"hidden": TRAINED * (phi + models) + layers}
+            return _visited(config, envs) | {"hidden": TRAINED * (phi + models) + layers}
         case EX2Config():
             h, f = config.hidden, config.features
             inputs = entries + actions * config.use_actions
@@ -269,8 +299,31 @@ def method_memory(
                 "samples": config.updates * config.samples * units * FLOAT,
                 "replay_size": 2 * min(config.replay_size, steps) * row,
             }
+        case E3BConfig() | PseudoCountsConfig():
+            d, hidden = config.width, [*config.hidden]
+            phi = trunk_weights(space, [*hidden, d], ICM_CONVOLUTIONS)
+            width = TRAINED * dense_weights([2 * d, UNITS, actions]) + rows * FLOAT * 4 * d
+            if isinstance(config, E3BConfig):
+                width += 3 * 8 * envs * d**2  # C⁻¹, a copy to score with, and an update of it
+            layers = piece * 3 * sum(hidden) + LAYER * len(hidden)
+            return {"hidden": TRAINED * phi + layers, "width": width}
+        case NGUConfig():
+            known = space, actions, rows, steps, envs
+            parts = {"episodic": config.episodic, "lifelong": config.lifelong}
+            return {
+                f"{name}.{key}": size
+                for name, part in parts.items()
+                for key, size in method_memory(part, *known).items()
+            }
         case _:
             return {}
+
+
+def _visited(config: Any, envs: int) -> dict[str, int]:
+    """Bytes of the visits that a method remembers, if it counts them, and of a copy to score."""
+    if not isinstance(config, NovelDConfig | RIDEConfig):
+        return {}
+    return {"steps": 2 * 8 * envs * config.steps}
 
 
 def _tables() -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -20,6 +20,7 @@ from emi.agent.numpy_policy import network_of
 from emi.agent.policy import AnyPolicy
 from emi.agent.rollout import Rollout, collect, draw_noise, rollout_of
 from emi.envs import known_environment
+from emi.envs.positions import RecordPositions
 from emi.errors import NotFiniteError, check_finite
 from emi.images import is_image
 from emi.training.config import TrainConfig
@@ -103,6 +104,8 @@ class Collector:
         seed = int(np.random.SeedSequence([self.reset_seed, iteration]).generate_state(1)[0])
         if self.workers is None:
             rollout = _checked(collect(self.envs, self.policy, self.steps, self.rng, seed))
+            if isinstance(self.envs, RecordPositions):
+                rollout = replace(rollout, position=self.envs.taken(len(rollout.index)))
             return lambda: rollout
         workers = self.workers
         noise = draw_noise(self.policy, self.steps, self.envs.num_envs, self.rng)

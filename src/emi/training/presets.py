@@ -20,8 +20,11 @@ from emi.envs import known_environment, observes_images, time_limit
 from emi.envs.table import default_arguments, environment_name, is_atari
 from emi.errors import UserError
 from emi.intrinsic.contract import Factory, find_method, method_of
+from emi.intrinsic.disagreement import DisagreementConfig
 from emi.intrinsic.emi import EMIConfig
 from emi.intrinsic.ex2 import EX2Config
+from emi.intrinsic.ngu import NGUConfig
+from emi.intrinsic.noveld import NovelDConfig
 from emi.intrinsic.rnd import RNDConfig
 from emi.intrinsic.simhash import SimHashConfig
 from emi.intrinsic.vime import VIMEConfig
@@ -50,6 +53,9 @@ _VECTORS: Own = {
     ),
     # The default of 512 is for images and costs several times as much.
     "rnd": RNDConfig(features=64),
+    "ngu": NGUConfig(lifelong=RNDConfig(features=64)),
+    "disagreement": DisagreementConfig(features=32, units=64, blocks=1),
+    "noveld": NovelDConfig(features=64),
     "ae-simhash": SimHashConfig(autoencoder=True),
 }
 _SPARSE_HALF_CHEETAH: Own = {
@@ -85,10 +91,19 @@ _IMAGES: Own = {
     ),
     # The paper's minibatches have 4,096 rows; 25 minibatches of 100,000 steps have 4,000.
     "rnd": RNDConfig(minibatches=25),
+    "ngu": NGUConfig(lifelong=RNDConfig(minibatches=25)),
+    "disagreement": DisagreementConfig(minibatches=49),  # the authors' have 2,048 rows
+    "noveld": NovelDConfig(minibatches=25),
     "simhash": SimHashConfig(key_bits=256),  # Tang et al. (2017), experiments on pixels
     "ae-simhash": SimHashConfig(autoencoder=True, key_bits=64),  # authors' Gravitar script
 }
-_IMAGES_IN_SMALL_BATCHES: Own = {**_IMAGES, "rnd": RNDConfig()}
+_IMAGES_IN_SMALL_BATCHES: Own = {
+    **_IMAGES,
+    "rnd": RNDConfig(),
+    "ngu": NGUConfig(),
+    "disagreement": DisagreementConfig(),
+    "noveld": NovelDConfig(),
+}
 _BOX_IMAGE: Own = {
     **_IMAGES_IN_SMALL_BATCHES,
     "emi": dataclasses.replace(_EMI_IMAGES, lambda_info=0.01),  # supplementary section 7
@@ -106,7 +121,14 @@ _ETA = {
     "simhash": 1e-3,
     "ae-simhash": 1e-2,
     "vime": 0.1,
+    "e3b": 1e-2,
+    "ngu": 1e-3,
+    "pseudo-counts": 1e-3,
     "trpo": 0.0,
+    "disagreement": 1e-2,  # not searched: its bonus has the scale of RND's
+    "re3": 1e-3,  # not searched: its bonus has the size of ICM's, as have the next two
+    "noveld": 1e-3,
+    "ride": 1e-3,
     "noise": 1e-3,  # any: before the first reward the step does not depend on it
 }
 # Exceptions on other tasks: VIME's authors use 1e-4 on SwimmerGather; the authors of SimHash use a
@@ -145,6 +167,7 @@ _PRESETS = {
         },
     ),
     "BoxImage": _Preset(_BOX_IMAGE, _ETA_IMAGES, {"steps": 300_000, **_IMAGE_AGENT}),
+    "BoxImageWall": _Preset(_BOX_IMAGE, _ETA_IMAGES, {"steps": 300_000, **_IMAGE_AGENT}),
 }
 _ATARI = _Preset(
     _IMAGES,

@@ -27,9 +27,18 @@ from emi.agent.value import AnyValue, explained_variance, make_value
 from emi.batch import Array, FloatArray
 from emi.envs import left_out, make_vec
 from emi.envs.foreign import environment_errors
+from emi.envs.positions import RecordPositions
+from emi.envs.table import position_columns
 from emi.errors import NotFiniteError, UserError, check_finite
 from emi.images import is_image
 from emi.intrinsic.contract import Factory, Finish, checked_score, find_method, method_of
+from emi.intrinsic.normalize_reward import NormalizeReward
+from emi.intrinsic.outside_state import (
+    OutsideState,
+    check_optimizers,
+    load_optimizers,
+    optimizer_states,
+)
 from emi.stored_state import check_module, expect_int, expect_keys, expect_numpy_generator
 from emi.training.config import TrainConfig, change
 from emi.training.heap import keep_freed_memory
@@ -44,6 +53,7 @@ from emi.training.keeping import (
 from emi.training.memory import require_memory
 from emi.training.overlap import Collector, LearningThread, start_workers
 from emi.training.presets import resolve
+from emi.training.visits import Visits
 
 FEW = 100  # environments that fit into any memory: the spaces of more are read from one first
 
@@ -92,9 +102,19 @@ class Trainer:
             with contextlib.closing(make_vec(config.env, **config.env_options)) as one:
                 require_memory(config, one.single_observation_space, one.single_action_space)
         self.envs = make_vec(
-            config.env, config.num_envs, threads=config.threads, **config.env_options
+            config.env,
+            config.num_envs,
+            threads=config.threads,
+            positions=config.coverage,
+            **config.env_options,
         )
         self.left_out = left_out(self.envs)  # entries of the observations that are not read
+        self.visits: Visits | None = None  # None: visited states are not recorded
+        if config.coverage:
+            self.envs = RecordPositions(self.envs)
+            columns = {} if config.coverage_axes else position_columns(config.env)
+            axes = config.coverage_axes or tuple(columns.values())
+            self.visits = Visits(self.envs.single_observation_space, axes, tuple(columns))
         obs_space = self.envs.single_observation_space
         action_space = self.envs.single_action_space
         require_memory(config, obs_space, action_space)
@@ -110,7 +130,16 @@ class Trainer:
             obs_space, action_space, intrinsic, normalize=config.normalize_observations
         )
         if self.intrinsic is not None:
+            if config.normalize_bonus:
+                self.intrinsic = NormalizeReward(self.intrinsic)
             self.intrinsic.to(config.device)
+        elif config.reward == "none":
+            raise UserError(
+                f"{config.method} has no bonus, so there is nothing to learn without a reward: "
+                "choose another method, or reward=environment"
+            )
+        # Plain attributes of a user's method, which `state_dict` lacks.
+        self.outside = None if self.intrinsic is None else OutsideState(self.intrinsic)
         self.bonus_value: AnyValue | None = None  # None: the bonus is added to the reward
         if config.streams.separate and self.intrinsic is not None:
             generator = torch.Generator().manual_seed(int(root.spawn(1)[0].generate_state(1)[0]))
@@ -165,15 +194,16 @@ class Trainer:
         # Compute the intrinsic rewards r_e, and start to train the method (for EMI: update α, β, γ,
         # ω_A, ω_S by Adam on equation 7). `wait` returns its scalars.
         bonus, wait = self._score(rollout)
+        coverage = self._visit(rollout, bonus)
 
         # Augment: r = r_env + η r_e. Or keep two streams: A = A_env + η A_bonus.
         reward = self.clipped_reward(rollout)
+        rewarded = rewarded_episodes(reward, rollout.ended)
         if self.bonus_value is None:
             reward = reward + config.eta * rollout.grid(bonus)
 
         # Update π_θ with TRPO. The baseline is the value function of the previous iteration.
         advantage, value, target, cut = self.estimate(rollout, reward, values())
-        rewarded = rewarded_episodes(rollout.reward, rollout.ended)
         if self.bonus_value is not None:
             own = self._estimate(rollout, rollout.grid(bonus), self._bonus_stream(self.bonus_value))
             advantage = advantage + config.eta * own.advantage
@@ -206,7 +236,7 @@ class Trainer:
         wait_for_fit = self._fitting.start(fit)
         if ahead:
             self.collector.collect_ahead(self.iteration + 1)
-        scalars = wait() | wait_for_fit() | keeping_scalars
+        scalars = wait() | wait_for_fit() | keeping_scalars | coverage
         self._check_parameters()
 
         returns = rollout.episode_returns
@@ -248,8 +278,20 @@ class Trainer:
         flat = bonus.cpu().numpy().astype(np.float64)
         return flat, self._learning.start(finish)
 
+    def _visit(self, rollout: Rollout, bonus: Array) -> dict[str, float]:
+        """Record the visited states, if the config asks for it; returns scalars about them."""
+        if self.visits is None:
+            return {}
+        assert isinstance(self.envs, RecordPositions)
+        return self.visits.add(rollout, bonus, self.envs.map)
+
     def clipped_reward(self, rollout: Rollout) -> Array:
-        """r_env [time, env], clamped if the config asks for it; reported returns are raw."""
+        """r_env [time, env] that is learned from; reported returns are raw.
+
+        Clamped or, without a reward, 0, if the config asks for it.
+        """
+        if self.config.reward == "none":
+            return np.zeros_like(rollout.reward)
         return rollout.reward.clip(-1, 1) if self.config.clip_rewards else rollout.reward
 
     def estimate(
@@ -340,8 +382,15 @@ class Trainer:
             "value_rng": self._value_rng.bit_generator.state,
             # Absent without these options, so that their checkpoints stay what they were.
             **({"keeping": self.history.state()} if self.config.keeping.follows else {}),
+            **self._optimizers(),
+            **({} if self.visits is None else {"visits": self.visits.state()}),
             **{name: dict(module.state_dict()) for name, module in self._modules().items()},
         }
+
+    def _optimizers(self) -> dict[str, Any]:
+        """The states of optimizers that a user's method holds as plain attributes, if any."""
+        found = {} if self.intrinsic is None else optimizer_states(self.intrinsic)
+        return {"optimizers": found} if found else {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what `state_dict` returned; if it does not fit, UserError says where.
@@ -360,6 +409,11 @@ class Trainer:
             check_module(module, state[name], name, finite=True)
         if "keeping" in own:
             stored_history(state["keeping"], done)
+        if "optimizers" in own:
+            assert self.intrinsic is not None
+            check_optimizers(self.intrinsic, state["optimizers"], "optimizers")
+        if self.visits is not None:
+            self.visits.check(state["visits"], done)
         before = copy.deepcopy(own)
         try:
             self._load(state)
@@ -373,6 +427,11 @@ class Trainer:
         self.iteration, self.steps = state["iteration"], state["steps"]
         if "keeping" in state:
             self.history = stored_history(state["keeping"], self.iteration)
+        if "optimizers" in state:
+            assert self.intrinsic is not None
+            load_optimizers(self.intrinsic, state["optimizers"])
+        if self.visits is not None:
+            self.visits.load(state["visits"])
         self.collector.rng_state = state["action_rng"]
         self._value_rng.bit_generator.state = state["value_rng"]
 

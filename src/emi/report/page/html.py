@@ -16,6 +16,7 @@ from typing import Any
 from emi.durable_file import write_durably
 from emi.report.groups import group_runs
 from emi.report.load import find_runs
+from emi.report.page.coverage import encode_coverage
 from emi.report.page.curves import encode_measure
 from emi.report.page.data import describe
 from emi.report.page.encoding import deflated
@@ -27,7 +28,7 @@ from emi.report.reference import References
 # A script uses what earlier ones declare.
 SCRIPTS = (
     *("data", "draw", "view", "curves", "zoom", "download", "table"),
-    *("explorer", "timeline", "videos", "runs", "main"),
+    *("explorer", "timeline", "coverage", "videos", "runs", "main"),
 )
 
 
@@ -47,8 +48,11 @@ def build_page(roots: Sequence[Path], references: References, limits: Limits = U
     runs = [run for row in groups.values() for group in row for run in group.runs]
     samples, samples_left_out = encode_samples(runs, limits)
     videos, videos_left_out = encode_videos(runs, limits)
-    data = describe(groups, remarks + samples_left_out + videos_left_out, references, limits)
+    maps, maps_left_out = encode_coverage(groups, limits)
+    remarks = remarks + samples_left_out + maps_left_out + videos_left_out
+    data = describe(groups, remarks, references, limits)
     data["samples"] = [sample.values for sample in samples]
+    data["coverage"] = [one.env for one in maps]
     data["videos"] = [{"run": video.run, "type": video.type} for video in videos]
     blocks = {"data": deflated(_json(data).encode())}
     for number, (env, row) in enumerate(zip(data["envs"], groups.values(), strict=True)):
@@ -58,6 +62,8 @@ def build_page(roots: Sequence[Path], references: References, limits: Limits = U
     for number, sample in enumerate(samples):
         if sample.frames:
             blocks[f"frames-{number}"] = "\n".join(sample.frames)
+    for one in maps:
+        blocks[f"coverage-{one.env}"] = one.block
     for number, video in enumerate(videos):
         blocks[f"video-{number}"] = video.base64
     return _fill(blocks)

@@ -10,6 +10,8 @@ class Limits:
     points: int = 500  # per curve: a screen cannot show many more
     values: int = 4_000_000  # of all curves together: at most 11 MB, in practice about 7 MB
     states: int = 40_000  # of all embedding samples together: about 20 MB with frames
+    times: int = 32  # of the maps of visited states: steps of their slider
+    cells: int = 4_000_000  # of all maps of an environment together, at all times: some MB
     video_bytes: int = 4_000_000  # of one video
     all_video_bytes: int = 20_000_000
 

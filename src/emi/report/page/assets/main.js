@@ -25,6 +25,7 @@ function drawIntro() {
 
 // Show the view; what depends on the environment alone is drawn when it has changed.
 let shownEnv = null;
+let coverageShown = null; // resolves when its maps are drawn
 function showView() {
   if (shownEnv !== view.env) {
     shownEnv = view.env;
@@ -43,6 +44,7 @@ function showEnv() {
   drawReferenceChoice();
   drawSettings();
   drawVideos();
+  coverageShown = showCoverage();
   const env = envNow().name;
   const sample = report.samples.findIndex((one) => report.runs[one.run].env === env);
   play(false);
@@ -65,15 +67,20 @@ function startLinks() {
   }
 }
 
+function drawCanvases() {
+  drawStates();
+  drawMaps();
+}
+
 function startTheme() {
   byId("theme").addEventListener("change", (event) => {
     document.documentElement.dataset.theme = event.target.value;
-    drawStates(); // everything else is coloured by the style sheet
+    drawCanvases(); // everything else is coloured by the style sheet
   });
-  window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawStates);
-  // Printed pages are light; the canvas does not follow the style sheet by itself.
-  window.addEventListener("beforeprint", drawStates);
-  window.addEventListener("afterprint", drawStates);
+  window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawCanvases);
+  // Printed pages are light; a canvas does not follow the style sheet by itself.
+  window.addEventListener("beforeprint", drawCanvases);
+  window.addEventListener("afterprint", drawCanvases);
 }
 
 drawIntro();
@@ -88,6 +95,7 @@ startDownloads();
 startTable();
 startRuns();
 startExplorer();
+startCoverage();
 drawRuns();
 window.addEventListener("popstate", () => {
   forgetGesture();
@@ -95,5 +103,5 @@ window.addEventListener("popstate", () => {
   showView();
 });
 readView(location.hash.slice(1));
-await showView();
+await Promise.all([showView(), coverageShown]);
 document.documentElement.dataset.ready = String(Math.round(performance.now())); // milliseconds since the page was opened

@@ -1,0 +1,1 @@
+"""Reaching goals in the embedding: the dynamics are a sum, so a plan is a set of actions."""
