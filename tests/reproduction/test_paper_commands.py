@@ -53,10 +53,18 @@ NAMES = [
     "rounding",
     "sb3_success",
     "sb3_sac",
+    "sb3_sac_decay",
     "sb3_dqn",
     "recipe",
     "recipe_coefficients",
+    "door_key",
+    "benchmark",
+    "benchmark_search",
     "crossing",
+    "noisy_tv",
+    "planning_box",
+    "planning_wall",
+    "planning_maze",
     "report_page",
 ]
 
@@ -116,9 +124,16 @@ def test_everything_is_drawn_and_the_same_runs_give_the_same_bytes(
         "dense_task",
         "sb3_success",
         "sb3_sac",
+        "sb3_sac_decay",
         "sb3_dqn",
         "recipe",
         "recipe_coefficients",
+        "door_key",
+        "benchmark_search",
+        "noisy_tv",
+        "planning_box",
+        "planning_wall",
+        "planning_maze",
     }
     assert all(str(path) in said.out.splitlines() for path in whole.iterdir())
     # Nothing is scaled, and nothing says so.

@@ -48,7 +48,9 @@ def test_files_come_back_and_are_drawn(name: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"damaged \(an unknown arm.*\): run sb3_success again"):
         sb3_success.load(tmp_path / name)  # the files of another experiment
     (experiment,) = (
-        e for e in (bench.SAC_EXPERIMENT, bench.DQN_EXPERIMENT) if e.name == made.task.folder
+        e
+        for e in (bench.SAC_EXPERIMENT, bench.SAC_DECAY_EXPERIMENT, bench.DQN_EXPERIMENT)
+        if e.name == made.task.folder
     )
     figure, page = experiment.draw(find(experiment, tmp_path), tmp_path / "out" / name)
     assert figure.stat().st_size > 2_000

@@ -20,7 +20,6 @@ from emi.reproduction.experiment import Arm, Budget, Experiment, find, finished_
 from emi.reproduction.made_files import collect_files, make_files
 from emi.runs.progress import working
 from emi.sweeps.sweep import Cell, check_engine, plan, sweep
-from emi.training.presets import resolve
 
 RUNS, RESULTS = Path("runs/paper"), Path("results")
 FEWEST_ITERATIONS = 3  # of a scaled run
@@ -112,7 +111,7 @@ def planned(
         if lacking_in is not None:
             there = {seed: finished_run(arm, lacking_in, seed) for seed in seeds}
             seeds = [seed for seed, run in there.items() if run is None or run.steps < steps]
-        options = {"steps": steps, "threads": budget.threads}
+        options = {**arm.options, "steps": steps, "threads": budget.threads}
         label = (
             arm.folder if arm.settings or arm.preset != "paper" else ""
         )  # tells variants of a method apart
@@ -130,8 +129,7 @@ def arms_of(experiments: Sequence[Experiment]) -> list[Arm]:
 
 def scaled_steps(arm: Arm, scale: float) -> int:
     """This share of the arm's steps, but at least a few iterations."""
-    config = resolve(arm.env, arm.method, words=arm.settings, name=arm.preset)
-    least = FEWEST_ITERATIONS * config.steps_per_iteration
+    least = FEWEST_ITERATIONS * arm.config.steps_per_iteration
     return min(arm.steps, max(round(arm.steps * scale), least))
 
 

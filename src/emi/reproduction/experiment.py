@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from emi.errors import UserError
 from emi.intrinsic.table import title_of
@@ -17,7 +18,7 @@ from emi.report.groups import Group
 from emi.report.load import Run, check_embedding, dotted, has_begun, load_run
 from emi.report.tables import in_millions
 from emi.runs.run_directory import file_name
-from emi.training.config import to_dict
+from emi.training.config import TrainConfig, to_dict
 from emi.training.presets import resolve
 
 Draw = Callable[["Found", Path], list[Path]]  # the files' path without ending → files written
@@ -38,6 +39,7 @@ class Arm:
     label: str = ""
     preset: str = "paper"
     past: bool = False  # made by an earlier version of the code: cannot be run again
+    env_args: tuple[tuple[str, Any], ...] = ()  # arguments of the environment
 
     @property
     def title(self) -> str:
@@ -49,6 +51,16 @@ class Arm:
 
     def path(self, root: Path, seed: int) -> Path:
         return root / self.place / f"seed{seed}"
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The settings of `presets.resolve` that are not text."""
+        return {"env_args": dict(self.env_args)} if self.env_args else {}
+
+    @functools.cached_property
+    def config(self) -> TrainConfig:
+        """The config of its runs, except for their seed and number of steps."""
+        return resolve(self.env, self.method, self.options, self.settings, self.preset)
 
 
 @dataclass(frozen=True)
@@ -220,8 +232,8 @@ def finished_run(arm: Arm, root: Path, seed: int, load: Load = load_run) -> Run 
 @functools.cache
 def _settings(arm: Arm) -> dict[str, object]:
     """The settings that every run of the arm must have; runs may be scaled to fewer steps."""
-    config = to_dict(resolve(arm.env, arm.method, words=arm.settings, name=arm.preset))
-    settings = dict(dotted(json.loads(json.dumps(config))))  # tuples become lists, as in the file
+    # Through JSON: tuples become lists, as in the file.
+    settings = dict(dotted(json.loads(json.dumps(to_dict(arm.config)))))
     if arm.past:
         return {key: settings[key] for key in (word.split("=")[0] for word in arm.settings)}
     return {key: value for key, value in settings.items() if key != "steps"}

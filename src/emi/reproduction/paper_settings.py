@@ -25,6 +25,8 @@ EMI_ARMS = (
         seeds=SEEDS,
     ),
     variant("paths_25", "emi", "25 paths per batch", *PATHS, seeds=SEEDS),
+    # What the search finds that the baselines' η come from, results/figures/coefficient_search.md.
+    variant("searched_eta", "emi", "η = 0.01, as searched", "eta=0.01", seeds=SEEDS),
     variant(CHEETAH_FOLDER, "noise", "noise as the bonus", seeds=SEEDS),
 )
 LONG = Arm("paths_25_long", CHEETAH, "emi", SEEDS, 12_500_000, PATHS, "25 paths per batch")

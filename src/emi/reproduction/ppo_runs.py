@@ -1,7 +1,8 @@
 """Runs of Stable-Baselines3's PPO with and without a bonus: training, rows and their file.
 
 PPO has SB3's defaults, except for 16 environments, rollouts of 128 steps and minibatches of 256
-rows, which take a fifth of the time. Observations and rewards are normalised by `VecNormalize`.
+rows, which take a fifth of the time. Observations and rewards are normalised by `VecNormalize`,
+unless a task says otherwise.
 """
 
 import csv
@@ -47,13 +48,28 @@ class PPOTask:
     goal: float
     settings: tuple[tuple[str, Any], ...] = ()
     longer: int = 1
+    ppo: tuple[tuple[str, Any], ...] = ()  # settings of PPO that are not SB3's defaults
+    normalize: bool = True  # by `VecNormalize`
 
     def make(self) -> gymnasium.Env:
-        """The environment; discrete observations become one-hot vectors."""
+        """The environment; discrete observations and cells of MiniGrid become one-hot vectors."""
+        if self.env.startswith("MiniGrid"):
+            return _one_hot_cells(self.env)
         env = gymnasium.make(self.env, **dict(self.settings))
         if isinstance(env.observation_space, gymnasium.spaces.Discrete):
             env = gymnasium.wrappers.FlattenObservation(env)
         return env
+
+
+def _one_hot_cells(env_id: str) -> gymnasium.Env:
+    """A MiniGrid environment that observes its 7×7 cells as one-hot vectors, float32 [980]."""
+    from minigrid.wrappers import ImgObsWrapper, OneHotPartialObsWrapper
+
+    env = gymnasium.wrappers.FlattenObservation(
+        ImgObsWrapper(OneHotPartialObsWrapper(gymnasium.make(env_id)))
+    )
+    bits = gymnasium.spaces.Box(0.0, 1.0, env.observation_space.shape, np.float32)
+    return gymnasium.wrappers.TransformObservation(env, lambda obs: obs.astype(np.float32), bits)
 
 
 @dataclass(frozen=True)
@@ -123,7 +139,8 @@ def train(arm: PPOArm, seed: int, steps: int) -> Trained:
     shares: list[float] = []
     envs = DummyVecEnv([lambda: Monitor(arm.task.make())] * ENVIRONMENTS)
     settings: dict[str, Any] = {"n_steps": ROLLOUT, "batch_size": MINIBATCH, "device": "cpu"}
-    model = PPO("MlpPolicy", VecNormalize(envs, gamma=0.99), seed=seed, **settings)
+    read = VecNormalize(envs, gamma=0.99) if arm.task.normalize else envs
+    model = PPO("MlpPolicy", read, seed=seed, **settings, **dict(arm.task.ppo))
     callbacks: list[BaseCallback] = []
     if arm.method is not None:
         method = bonus(arm.method, envs.observation_space, envs.action_space, seed=seed)
@@ -206,6 +223,15 @@ def load(place: Path, arms: Mapping[str, PPOArm]) -> Runs:
     except UNREADABLE as error:
         raise UserError(f"{place / FILE} is damaged ({error}): restore it") from None
     return runs
+
+
+def to_draw(place: Path, arms: Mapping[str, PPOArm], steps: int) -> tuple[Runs, str]:
+    """The runs of a folder, and a note if some have fewer than `steps`; UserError without any."""
+    runs = load(place, arms)
+    if not runs:
+        raise UserError(f"{place / FILE} holds no run: run it again")
+    fewest = min(row.steps // arms[row.arm].task.longer for row in runs.values())
+    return runs, f"SCALED: {fewest:,} of {steps:,} steps" if fewest < steps else ""
 
 
 def _number(text: str) -> Any:

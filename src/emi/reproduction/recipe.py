@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 
 from emi.adapters.schedule import Decay
-from emi.errors import UserError
 from emi.intrinsic.table import title_of
 from emi.report.curves import Curve, Panel, arrange, fill_panels
 from emi.report.style import Look, in_our_style, look_of, save_figure
@@ -42,11 +41,7 @@ LOOKS = {
 
 
 def draw(found: Found, stem: Path) -> list[Path]:
-    runs = ppo_runs.load(found.root / FOLDER, ARMS)
-    if not runs:
-        raise UserError(f"{found.root / FOLDER / ppo_runs.FILE} holds no run: run it again")
-    fewest = min(row.steps for row in runs.values())
-    scaled = f"SCALED: {fewest:,} of {STEPS:,} steps" if fewest < STEPS else ""
+    runs, scaled = ppo_runs.to_draw(found.root / FOLDER, ARMS, STEPS)
     return [_draw_figure(runs, stem, scaled), write_markdown(found, stem, table(runs), scaled)]
 
 

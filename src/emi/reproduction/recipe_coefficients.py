@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 
 from emi.adapters.schedule import Decay, Eta
-from emi.errors import UserError
 from emi.intrinsic.table import title_of
 from emi.reproduction import ppo_runs
 from emi.reproduction.drawing import table_of, write_markdown
@@ -58,11 +57,7 @@ CELLS = tuple((arm, seed) for seed in SEEDS for arm in ARMS)
 
 
 def draw(found: Found, stem: Path) -> list[Path]:
-    runs = ppo_runs.load(found.root / FOLDER, ARMS)
-    if not runs:
-        raise UserError(f"{found.root / FOLDER / ppo_runs.FILE} holds no run: run it again")
-    fewest = min(row.steps // ARMS[row.arm].task.longer for row in runs.values())
-    scaled = f"SCALED: {fewest:,} of {STEPS:,} steps" if fewest < STEPS else ""
+    runs, scaled = ppo_runs.to_draw(found.root / FOLDER, ARMS, STEPS)
     return [write_markdown(found, stem, table(runs), scaled)]
 
 
