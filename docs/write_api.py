@@ -58,6 +58,7 @@ def sections() -> dict[str, list[str]]:
             "emi.diagnose",
             "emi.intrinsic.diagnosis.Diagnosis",
         ],
+        "Planning": ["emi.Planner", "emi.LandmarkGraph"],
         "Adapters": [name for name in public if name.startswith("emi.adapters.")],
         "Training": [
             "emi.train",

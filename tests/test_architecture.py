@@ -34,16 +34,19 @@ MAY_IMPORT: dict[str, set[str]] = {
     "stored_state": {"errors"},
     "nets": {"batch", "images", "spaces", "stored_state", "errors"},
     "products": set(),
+    "cells": set(),
     "bfloat16": {"nets"},
     "intrinsic": FOUNDATION - FILES,
     "agent": FOUNDATION - FILES,
     "envs": {"program", "errors", "images", "spaces"},
-    "training": BELOW_TRAINING - {"durable_file", "state_codec"},
+    "training": (BELOW_TRAINING - {"durable_file", "state_codec"}) | {"cells"},
     "adapters": FOUNDATION | {"intrinsic"},
-    "runs": BELOW_TRAINING | {"training"},
-    "sweeps": BELOW_TRAINING | {"training", "runs"},
-    "report": {"durable_file", "untrusted_file", "errors", "intrinsic"},
-    "reproduction": BELOW_TRAINING | {"training", "adapters", "runs", "sweeps", "report"},
+    "planning": FOUNDATION - FILES | {"intrinsic"},
+    "runs": BELOW_TRAINING | {"training", "planning"},
+    "sweeps": BELOW_TRAINING | {"training", "planning", "runs"},
+    "report": {"durable_file", "untrusted_file", "errors", "cells", "intrinsic"},
+    "reproduction": BELOW_TRAINING
+    | {"training", "adapters", "planning", "runs", "sweeps", "report"},
 }
 # The report reads files: of the methods it may know the table, which names them.
 ONLY_THESE_MODULES = {("report", "intrinsic"): {"emi.intrinsic.table"}}
@@ -55,6 +58,7 @@ OPTIONAL = {
     "gymnasium",
     "imageio",
     "matplotlib",
+    "gymnasium_robotics",
     "minigrid",
     "mujoco",
     "ray",

@@ -54,7 +54,7 @@ def test_the_python_of_a_method_page_runs(page: Path) -> None:
     for snippet in snippets:
         env = SimpleNamespace(single_observation_space=SPACES[0], single_action_space=SPACES[1])
         names: dict[str, Any] = {"env": env, "envs": env, **columns()}
-        names["env_index"] = np.arange(20) % 2
+        names |= {"env_index": np.arange(20) % 2, "ended": np.arange(20) > 17}
         exec(snippet, names)
         assert names["bonus"].shape == (20,)
         assert torch.isfinite(names["bonus"]).all()
@@ -91,9 +91,10 @@ def test_the_architecture_page_lists_every_column_of_metrics(kind: str) -> None:
     listed = {name for cell in first_cells for name in re.findall(r"`([\w/]+)`", cell)}
     # With all options: they add columns.
     small = {"steps_per_iteration": 40, "num_envs": 2, "threads": 1, "preset": "robust"}
-    (report, *_) = emi.train("SparseHalfCheetah", steps=40, value={"kind": kind}, **small)
-    # The run adds the times.
-    assert set(report.metrics) | {"seconds", "steps_per_second"} == listed
+    cheetah = {"steps": 40, "value": {"kind": kind}, "coverage": True, "normalize_bonus": True}
+    (report, *_) = emi.train("SparseHalfCheetah", **cheetah, **small)
+    # The run adds the times; images have one more.
+    assert set(report.metrics) | {"seconds", "steps_per_second", "coverage/frames"} == listed
 
 
 def test_links_between_pages_resolve() -> None:
@@ -126,7 +127,7 @@ def test_the_commands_of_the_environments_page_make_configs(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path, ""])
     lines = [line.partition("  #")[0] for line in re.findall(r"^\./emi (train .*)$", page, re.M)]
-    assert len(lines) == 12
+    assert len(lines) == 13
     try:
         for line in lines:
             assert main([*shlex.split(line), "--print-config"]) == 0

@@ -38,6 +38,8 @@ METHODS: dict[str, Callable[[gymnasium.Space, gymnasium.Space], Any]] = {
     "simhash": lambda *s: emi.SimHash(*s),
     "ae-simhash": lambda *s: emi.SimHash(*s, AUTOENCODER),
     "vime": lambda *s: emi.VIME(*s, emi.VIMEConfig(updates=3, min_replay=8)),
+    "e3b": lambda *s: emi.E3B(*s, emi.E3BConfig(minibatch=16)),
+    "pseudo-counts": lambda *s: emi.PseudoCounts(*s, emi.PseudoCountsConfig(minibatch=16)),
     "scaled": lambda *s: emi.NormalizeReward(emi.ICM(*s)),
 }
 EACH = pytest.mark.parametrize("name", METHODS)
@@ -76,7 +78,9 @@ def test_a_batch_of_one_transition_many_times_is_finite(name: str) -> None:
     for _ in range(4):
         bonus, _ = emi.score_and_learn(method, batch)
         assert torch.isfinite(bonus).all()
-        if name != "scaled":  # whose scale is one for the batch as well: so is the bonus
+        if method.episodic:
+            assert (bonus.diff() < 1e-5).all()  # a state that is visited again is worth less
+        elif name != "scaled":  # whose scale is one for the batch as well: so is the bonus
             assert bonus.max() - bonus.min() < 1e-5
     assert torch.isfinite(method.reward(batch)).all()
 
@@ -136,7 +140,7 @@ def test_layers_in_a_plain_list_would_be_found() -> None:
     assert not [*Hidden().parameters()]
 
 
-@pytest.mark.parametrize("name", ["emi", "icm", "rnd", "ex2", "ae-simhash", "vime"])
+@pytest.mark.parametrize("name", ["emi", "icm", "rnd", "ex2", "ae-simhash", "vime", "e3b"])
 def test_every_weight_learns(name: str) -> None:
     """Layers in a plain list, which no optimizer sees, stay as they were drawn."""
     method = METHODS[name](OBSERVATIONS, ACTIONS)
