@@ -423,6 +423,7 @@ def _add_paper_commands(paper: _Parser) -> None:
     run.value("--out", "DIR", "directory of the runs (default: runs/paper[_SCALE])")
     run.value("--scale", "X", "share of the steps, in (0, 1] (default: 1)", 1.0)
     run.value("--seeds", "0-4,7", "only these seeds (default: all of the table or figure)")
+    run.value("--methods", "A,B", "only runs of these methods (default: all)")
     run.flag("--missing", "only runs that are not in the results (default: all runs)")
     _add_engine(run)
     collect = action(
@@ -710,6 +711,7 @@ def _paper(args: argparse.Namespace) -> int:
         address=args.address,
         scale=args.scale,
         seeds=None if args.seeds is None else tuple(parse_seeds(args.seeds)),
+        methods=None if args.methods is None else tuple(filter(None, args.methods.split(","))),
     )
     out = args.out or commands.default_runs(args.scale)
     return commands.run_experiments(

@@ -392,6 +392,21 @@ def test_only_missing_runs_are_planned_if_asked(tmp_path: Path) -> None:
     assert cell.config.seed == 4
 
 
+def test_methods_can_be_chosen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (experiment,) = (e for e in EXPERIMENTS if e.name == "robust")
+    cells = planned([experiment], tmp_path, Budget(seeds=(30, 31), methods=("icm", "rnd")))
+    assert [(cell.config.method, cell.config.seed) for cell in cells] == [
+        ("icm", 30),
+        ("rnd", 30),
+        ("icm", 31),
+        ("rnd", 31),
+    ]
+    assert main(paper("run", "robust", "--methods", "icm,vime")) == 2
+    assert "robust has no runs of vime: --methods can be emi, ex2, icm" in capsys.readouterr().err
+    assert main(paper("run", "box_image", "--methods", "emi")) == 2
+    assert "box_image has no runs of methods" in capsys.readouterr().err
+
+
 def test_a_scaled_run_does_not_replace_the_full_one(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -73,6 +73,7 @@ def run_experiments(
         raise UserError(f"--jobs must be positive, got {budget.jobs}")
     check_engine(budget.engine, budget.address)
     experiments = named(names)
+    _check_methods(experiments, budget)
     cells = planned(experiments, out, budget, results if missing else None)
     makers = {e.name: e.maker for e in experiments if e.maker is not None}
     to_make = []
@@ -100,12 +101,30 @@ def run_experiments(
     return code
 
 
+def _check_methods(experiments: Sequence[Experiment], budget: Budget) -> None:
+    """Only runs of an experiment have a method; files that it makes cannot be chosen by one."""
+    if budget.methods is None:
+        return
+    for experiment in experiments:
+        known = sorted({arm.method for arm in arms_of([experiment])})
+        if not known:
+            raise UserError(f"{experiment.name} has no runs of methods: leave --methods out")
+        for method in budget.methods:
+            if method not in known:
+                raise UserError(
+                    f"{experiment.name} has no runs of {method}: --methods can be "
+                    f"{', '.join(known)}"
+                )
+
+
 def planned(
     experiments: Sequence[Experiment], out: Path, budget: Budget, lacking_in: Path | None = None
 ) -> list[Cell]:
     """The cells of all arms, each once, ordered by seed: an interrupted sweep is balanced."""
     cells: dict[Path, Cell] = {}
     for arm in arms_of(experiments):
+        if budget.methods is not None and arm.method not in budget.methods:
+            continue
         seeds = budget.chosen(arm.seeds)
         steps = scaled_steps(arm, budget.scale)
         if lacking_in is not None:

@@ -73,6 +73,7 @@ class Budget:
     address: str | None = None
     scale: float = 1.0
     seeds: tuple[int, ...] | None = None  # None for all seeds of the grid
+    methods: tuple[str, ...] | None = None  # None for all methods of the grid
 
     def chosen(self, seeds: Iterable[int]) -> list[int]:
         return [seed for seed in seeds if self.seeds is None or seed in self.seeds]
