@@ -1,6 +1,7 @@
 """Files of an experiment that are not runs: made once, with a record and a manifest row."""
 
 import csv
+import dataclasses
 import json
 import shutil
 from collections.abc import Sequence
@@ -101,6 +102,30 @@ def test_made_collected_and_completed(capsys: pytest.CaptureFixture[str]) -> Non
     assert capsys.readouterr().out == said
     assert emi("collect", "ink", "--runs", "other") == 0
     assert capsys.readouterr().out == "nothing new below other\n"
+
+
+def test_only_the_missing_cells_of_a_seed_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two variants per seed, of which results/ has one of seed 0."""
+    cells = tuple((variant, seed) for seed in (0, 1) for variant in ("red", "blue"))
+
+    def place(root: Path, cell: Cell) -> Path:
+        return root / f"ink/{cell[0]}{cell[1]}.txt"
+
+    def write(root: Path, cells: Sequence[Cell], samples: int, budget: Budget) -> None:
+        for cell in cells:
+            place(root, cell).write_text("new")
+
+    def count(root: Path) -> dict[Cell, int]:
+        return {cell: 1 for cell in cells if place(root, cell).exists()}
+
+    maker = FileMaker(cells, 1, 1, count, write, copy)
+    coloured = dataclasses.replace(INK, maker=maker)
+    monkeypatch.setattr(commands, "named", lambda names: (coloured,))
+    place(RESULTS, cells[0]).parent.mkdir(parents=True)
+    place(RESULTS, cells[0]).write_text("old")
+    assert emi("run", "ink", "--missing", "--seeds", 0) == 0
+    assert sorted(path.name for path in (RUNS / "ink").glob("*.txt")) == ["blue0.txt"]
+    assert starts(RUNS)[0]["seeds"] == [0]
 
 
 def test_records_of_two_machines_are_merged() -> None:

@@ -78,18 +78,17 @@ def run_experiments(
     makers = {e.name: e.maker for e in experiments if e.maker is not None}
     to_make = []
     for name, maker in makers.items():
-        cells_to_make = maker.lacking(results, budget) if missing else maker.cells
-        seeds = tuple(budget.chosen(sorted({seed for _, seed in cells_to_make})))
-        if seeds:
-            to_make.append((name, maker, replace(budget, seeds=seeds)))
+        wanted = maker.lacking(results, budget) if missing else maker.chosen(budget)
+        if wanted:
+            to_make.append((name, maker, wanted))
     if not cells and not to_make:
         grids = [arm.seeds for arm in arms_of(experiments)] + [m.seeds for m in makers.values()]
         if not any(map(budget.chosen, grids)):
             raise UserError("there is nothing to run: these grids have no such seeds")
         print(f"nothing is missing: every run of these grids is in {results}")
         return 0
-    for name, maker, own_budget in to_make:
-        make_files(name, maker, out, own_budget, command)
+    for name, maker, wanted in to_make:
+        make_files(name, maker, wanted, out, budget, command)
     code = 0
     if cells:
         code = sweep(cells, jobs=budget.jobs, engine=budget.engine, address=budget.address)

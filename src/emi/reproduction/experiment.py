@@ -101,10 +101,13 @@ class FileMaker:
     def asked(self, budget: Budget) -> int:
         return max(self.fewest, round(self.samples * budget.scale))
 
+    def chosen(self, budget: Budget) -> list[Cell]:
+        seeds = budget.chosen(self.seeds)
+        return [cell for cell in self.cells if cell[1] in seeds]
+
     def lacking(self, root: Path, budget: Budget) -> list[Cell]:
-        sizes, seeds = self.sizes(root), budget.chosen(self.seeds)
-        asked = self.asked(budget)
-        return [cell for cell in self.cells if cell[1] in seeds and sizes.get(cell, 0) < asked]
+        sizes, asked = self.sizes(root), self.asked(budget)
+        return [cell for cell in self.chosen(budget) if sizes.get(cell, 0) < asked]
 
     def merge(self, source: Path, target: Path) -> list[Path]:
         """Copy cells that are larger in `source`; returns the files written."""

@@ -15,7 +15,7 @@ from emi.durable_file import write_durably
 from emi.errors import UserError
 from emi.report.record import PROVENANCE_BYTES
 from emi.reproduction.collect import add_to_manifest, manifest_row
-from emi.reproduction.experiment import Budget, FileMaker, seed_text
+from emi.reproduction.experiment import Budget, Cell, FileMaker, seed_text
 from emi.runs.provenance import describe_start
 from emi.untrusted_file import read_json
 
@@ -25,11 +25,20 @@ Starts = list[dict[str, Any]]
 
 
 def make_files(
-    name: str, maker: FileMaker, out: Path, budget: Budget, command: Sequence[str]
+    name: str,
+    maker: FileMaker,
+    wanted: Sequence[Cell],
+    out: Path,
+    budget: Budget,
+    command: Sequence[str],
 ) -> None:
-    """Make what is missing below `out`, and record the command."""
+    """Make the `wanted` cells that are missing below `out`, and record the command."""
     place = out / name
-    cells = maker.lacking(out, budget)
+
+    def lacking() -> list[Cell]:
+        return [cell for cell in maker.lacking(out, budget) if cell in wanted]
+
+    cells = lacking()
     if not cells:
         print(f"{name}: complete in {place}")
         return
@@ -43,9 +52,9 @@ def make_files(
         maker.make(out, cells, maker.asked(budget), budget)
     finally:
         seconds = round(time.monotonic() - began, 1)
-        lacking = {seed for _, seed in maker.lacking(out, budget)}
+        unmade = {seed for _, seed in lacking()}
         # If it was interrupted, it may have made a part of a seed, or nothing at all.
-        start["seeds"] = [seed for seed in seeds if seed not in lacking] or seeds
+        start["seeds"] = [seed for seed in seeds if seed not in unmade] or seeds
         started = [start | {"seconds": seconds}] if _state(place) != before else []
         _write(place, [*earlier, *started])
 
