@@ -21,22 +21,36 @@ def runs_of(made: bench.Bench, finals: dict[tuple[str, int], float]) -> dict[Any
     return runs
 
 
-CAR = runs_of(bench.DQN, {("dqn", 0): -200.0, ("dqn-emi", 0): -105.0, ("dqn-emi", 1): -150.0})
+LAKE = runs_of(bench.DQN, {("dqn", 0): 0.0, ("dqn-emi", 0): 1.0, ("dqn-emi", 1): 0.4})
 
 
 def test_rows_by_hand() -> None:
-    assert CAR["dqn", 0][0] == ("dqn", 0, 2_100, 21, -200.0, 0, 0.0, None, 12.3)
-    assert CAR["dqn-emi", 0][0] == ("dqn-emi", 0, 2_100, 21, -105.0, 1, 1.0, 100, 12.3)
-    assert CAR["dqn-emi", 1][0].solved == 0
-    assert CAR["dqn-emi", 1][0].reached == 1.0
+    assert LAKE["dqn", 0][0] == ("dqn", 0, 2_100, 21, 0.0, 0, 0.0, None, 12.3)
+    assert LAKE["dqn-emi", 0][0] == ("dqn-emi", 0, 2_100, 21, 1.0, 1, 1.0, 100, 12.3)
+    assert LAKE["dqn-emi", 1][0].solved == 0
+    assert LAKE["dqn-emi", 1][0].reached == 1.0
 
 
 def test_the_table_by_hand() -> None:
-    lines = sb3_success.table(CAR, bench.DQN.task).splitlines()
-    assert lines[0].startswith("MountainCar-v0, mean return of the last 20 training episodes")
-    assert "solved (> -110) [95 % CI]" in lines[2]
+    lines = sb3_success.table(LAKE, bench.DQN.task).splitlines()
+    assert lines[0].startswith(
+        "FrozenLake 8×8 without holes, mean return of the last 100 training episodes"
+    )
+    assert "solved (> 0.5) [95 % CI] | episodes at the goal" in lines[2]
     # Wilson's interval of 1 of 2.
-    assert "| DQN + EMI | 2 | 2,100 | -127.5 [-150.0, -105.0] | 1/2 [0.09, 0.91] |" in lines[-1]
+    assert "| DQN + EMI | 2 | 2,100 | 0.70 [0.40, 1.00] | 1/2 [0.09, 0.91] |" in lines[-1]
+
+
+def test_an_episode_of_the_lake_is_as_long_as_the_shortest_path() -> None:
+    env = bench.DQN.make()
+    assert env.reset(seed=0)[0].tolist() == [1] + 63 * [0]
+    ends = [env.step(action)[1:4] for action in 7 * [1] + 7 * [2]]  # down, then right
+    assert ends == 13 * [(0, False, False)] + [(1, True, True)]
+
+
+def test_both_arms_have_the_settings_of_the_bench() -> None:
+    assert dict(bench.DQN.settings) == {"learning_rate": 1e-3, "target_update_interval": 500}
+    assert bench.SAC.settings == bench.SAC_DECAY.settings == {}  # SB3's defaults
 
 
 @pytest.mark.parametrize("name", bench.BENCHES)
@@ -70,5 +84,5 @@ def test_every_arm_trains(name: str) -> None:
     small = {"policy_kwargs": {"net_arch": [8]}, "batch_size": 8, "train_freq": 50}
     for arm in made.task.titles:
         found = bench.train(made, arm, 0, 1_100, **small)
-        assert 1 <= len(found) <= 11
+        assert 1 <= len(found) <= 1_100 // 14
         assert all(episode.reached == (episode.total > made.failed) for episode in found)

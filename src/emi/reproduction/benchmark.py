@@ -53,7 +53,7 @@ class BenchmarkTask:
         return np.clip((returns - self.low) / (self.high - self.low), 0.0, 1.0)
 
 
-def _open_lake(side: int) -> tuple[tuple[str, Any], ...]:
+def open_lake(side: int) -> tuple[tuple[str, Any], ...]:
     """A frozen lake without holes whose goal is exactly as far as an episode is long."""
     rows = ["S" + "F" * (side - 1), *["F" * side] * (side - 2), "F" * (side - 1) + "G"]
     limit = 2 * (side - 1)
@@ -75,11 +75,11 @@ TASKS = (
     ),
     BenchmarkTask(
         "FrozenLake 8×8", "benchmark_lake_8", "gym:FrozenLake-v1", 194_000, 0, 1, 0.9,
-        ("steps_per_iteration=2100", "num_envs=10"), _open_lake(8),
+        ("steps_per_iteration=2100", "num_envs=10"), open_lake(8),
     ),
     BenchmarkTask(
         "FrozenLake 12×12", "benchmark_lake_12", "gym:FrozenLake-v1", 786_000, 0, 1, 0.9,
-        ("steps_per_iteration=2200", "num_envs=10"), _open_lake(12),
+        ("steps_per_iteration=2200", "num_envs=10"), open_lake(12),
     ),
     BenchmarkTask(
         "MountainCar", "benchmark_mountain_car", "gym:MountainCar-v0", 300_000, -200, -110, 0.5

@@ -103,6 +103,9 @@ class Task:
     titles: Mapping[str, str]  # by arm
     looks: Mapping[str, Look]
     last: int = LAST  # episodes whose mean return is the final return
+    goal: str = "flag"  # where a successful episode ends
+    title: str = ""  # of the environment; empty: its id
+    decimals: int = 1  # of returns
 
 
 TASK = Task(FOLDER, ENV, STEPS, SOLVED, TITLES, LOOKS)
@@ -253,8 +256,9 @@ def train_cells(
             runs[row.arm, row.seed] = row, episodes
             save(out, runs, task)
             print(
-                f"{row.arm} seed {row.seed}: final return {row.final_return:.1f}, "
-                f"{row.reached:.0%} of {row.episodes} episodes at the flag, {row.seconds:.0f} s",
+                f"{row.arm} seed {row.seed}: final return {row.final_return:.{task.decimals}f}, "
+                f"{row.reached:.0%} of {row.episodes} episodes at the {task.goal}, "
+                f"{row.seconds:.0f} s",
                 flush=True,
             )
 
@@ -291,13 +295,13 @@ def table(runs: Runs, task: Task = TASK) -> str:
             "": task.titles[arm],
             "seeds": str(len(rows)),
             "steps": f"{min(row.steps for row in rows):,}",
-            "final return, mean [95 % CI]": estimate(final, len(rows), decimals=1),
-            f"solved (> {task.solved:.0f}) [95 % CI]": rate_text(solved),
-            "episodes at the flag": f"{np.mean([row.reached for row in rows]):.0%}",
+            "final return, mean [95 % CI]": estimate(final, len(rows), decimals=task.decimals),
+            f"solved (> {task.solved:g}) [95 % CI]": rate_text(solved),
+            f"episodes at the {task.goal}": f"{np.mean([row.reached for row in rows]):.0%}",
             "seconds a run": f"{np.median([row.seconds for row in rows]):.0f}",
         }
         lines.append(line)
-    return f"{task.env}, {note}.\n\n{table_of(lines)}"
+    return f"{task.title or task.env}, {note}.\n\n{table_of(lines)}"
 
 
 def smooth(episodes: Sequence[EpisodeEnd], last: int = LAST) -> tuple[FloatArray, FloatArray]:
@@ -319,7 +323,7 @@ def _draw_figure(runs: Runs, stem: Path, title: str, task: Task) -> Path:
         grid, values = on_common_steps([s for s, _ in of_seeds], [r for _, r in of_seeds])
         curves.append(Curve(task.titles[arm], arm, grid / 1000, values, end=grid[-1] / 1000))
     axes = f"return, mean of {task.last} episodes", "environment steps (thousands)"
-    panel, drawn = Panel(task.env, curves, *axes), {curve.method for curve in curves}
+    panel, drawn = Panel(task.title or task.env, curves, *axes), {curve.method for curve in curves}
     looks = {task.titles[arm]: look for arm, look in task.looks.items() if arm in drawn}
     figure, (axis,) = arrange(1, title)
     fill_panels(figure, [axis], [panel], looks)
