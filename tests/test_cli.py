@@ -160,7 +160,7 @@ class TestBadInput:
 
         monkeypatch.setattr(run_module, "run", broken)
         assert complaint(["train", "SparseHalfCheetah"], capsys, code=1) == (
-            "this is a bug in emi, or in your own method:"
+            "this is a bug in emi:"
             " ZeroDivisionError: division by zero (set EMI_TRACEBACK=1 to see where)"
         )
         monkeypatch.setenv("EMI_TRACEBACK", "1")
@@ -188,7 +188,7 @@ class TestBadInput:
             (
                 FileNotFoundError(2, "No such file or directory", "x"),
                 1,
-                "this is a bug in emi, or in your own method: FileNotFoundError:"
+                "this is a bug in emi: FileNotFoundError:"
                 " [Errno 2] No such file or directory: 'x' (set EMI_TRACEBACK=1 to see where)",
             ),
         ],

@@ -111,9 +111,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             sys.stdout.flush()
         except OSError:
             _discard_output()
-        if isinstance(error, ForeignError):
-            _show_traceback(error)
-        return _complain(*_explain(error))
+        return _complain(*_explain(_own_or_foreign(error)))
 
 
 def _prepare_streams() -> None:
@@ -141,19 +139,29 @@ def _explain(error: Exception) -> tuple[str, int]:
         case OSError(errno=code) if code in _DISK_ERRORS:
             return f"cannot write: {os.strerror(code).lower()}: fix that and run this again", FAILED
     return (
-        f"this is a bug in emi, or in your own method: {type(error).__name__}: "
-        f"{error} (set EMI_TRACEBACK=1 to see where)"
+        f"this is a bug in emi: {type(error).__name__}: {error} (set EMI_TRACEBACK=1 to see where)"
     ), FAILED
 
 
-def _show_traceback(error: ForeignError) -> None:
-    """Show where an environment or a wrapper raised its exception, without the frames above."""
-    from emi.envs.foreign import own_frames
+def _own_or_foreign(error: Exception) -> Exception:
+    """The error to explain, after showing where the code of others raised it, if it did.
 
-    cause = error.__cause__
-    if cause is not None:
+    The frames of emi above that code are left out.
+    """
+    from emi.envs.foreign import failure, in_own_method, own_frames
+
+    if isinstance(error, ForeignError):
+        cause = error.__cause__
+        found = None if cause is None else (cause, own_frames(cause))
+    elif isinstance(error, UserError) or (own := in_own_method(error)) is None:
+        return error
+    else:
+        name, trace = own
+        found, error = (error, trace), failure(f"the method {name!r} raised", error)
+    if found is not None:
         with contextlib.suppress(OSError):
-            traceback.print_exception(type(cause), cause, own_frames(cause))
+            traceback.print_exception(type(found[0]), *found)
+    return error
 
 
 def _complain(sentence: str, code: int) -> int:

@@ -39,6 +39,9 @@ def test_the_table_by_hand() -> None:
     assert "solved (> 0.5) [95 % CI] | episodes at the goal" in lines[2]
     # Wilson's interval of 1 of 2.
     assert "| DQN + EMI | 2 | 2,100 | 0.70 [0.40, 1.00] | 1/2 [0.09, 0.91] |" in lines[-1]
+    assert "first at the goal, median steps (seeds)" in lines[2]
+    assert "| 0% | – | 12 |" in lines[-2]
+    assert "| 100% | 100 (2/2) | 12 |" in lines[-1]
 
 
 def test_an_episode_of_the_lake_is_as_long_as_the_shortest_path() -> None:

@@ -236,3 +236,31 @@ def test_other_plain_attributes_that_change_are_named(importable: Path) -> None:
     config = resolve("gym:CartPole-v1", "lab.scale:Counting", SIZES)
     with pytest.warns(UserWarning, match="Counting changed batches, which is not saved"):
         run(config, importable / "run")
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(
+    ("where", "line"),
+    [
+        ("super().__init__()", "self.direction + 1"),  # while it is built
+        ("def reward(self, batch):", "batch.next_obs.colour"),
+        ("def learn(self, batch):", "torch.zeros(2) @ torch.zeros(3)"),
+        ("def learn(self, batch):", "open('absent')"),
+        ("def learn(self, batch):", "batch['row']"),  # emi raises it
+    ],
+)
+@pytest.mark.usefixtures("importable")
+def test_an_exception_of_the_method_is_reported_as_its_own(
+    threads: int, where: str, line: str, lab: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (lab / "lab/visits.py").write_text(MODULE.replace(where, f"{where}\n        {line}"))
+    words = ["--steps", "200", "--set", "steps_per_iteration=100", "num_envs=2"]
+    words += ["--threads", str(threads), "--out", str(lab / "out")]
+    assert main(["train", "SparseHalfCheetah", "--method", "lab.visits:Visits", *words]) == 1
+    error = capsys.readouterr().err
+    assert error.splitlines()[-1].startswith("emi: the method 'lab.visits:Visits' raised ")
+    assert "bug in emi" not in error
+    first, at, *_ = error[error.index("Traceback") :].splitlines()
+    assert first == "Traceback (most recent call last):"
+    assert str(lab / "lab/visits.py") in at  # without the frames of emi above it
+    assert line in error

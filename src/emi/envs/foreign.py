@@ -1,7 +1,7 @@
-"""Code of others that emi imports and calls: environments, wrappers, and what they raise.
+"""Code of others that emi imports and calls: environments, wrappers, methods; what they raise.
 
 An exception of theirs is not a bug in emi. It is reported in one sentence that names the
-environment, and with its traceback.
+environment or the class, and with its traceback.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import importlib
 import inspect
 import os
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType, TracebackType
@@ -66,6 +67,19 @@ def own_frames(error: BaseException) -> TracebackType | None:
     while trace is not None and _is_in(trace, _GYMNASIUM, *_IMPORTS):
         trace = trace.tb_next
     return trace or start
+
+
+def in_own_method(error: BaseException) -> tuple[str, TracebackType] | None:
+    """The user's own method whose code raised an exception, and the traceback from there."""
+    contract = sys.modules.get("emi.intrinsic.contract")
+    trace = error.__traceback__ if contract is not None else None
+    while contract is not None and trace is not None:
+        owner = type(trace.tb_frame.f_locals.get("self"))
+        theirs = not owner.__module__.startswith("emi.") and not _is_in(trace, _EMI)
+        if theirs and issubclass(owner, contract.IntrinsicReward):
+            return f"{owner.__module__}:{owner.__qualname__}", trace
+        trace = trace.tb_next
+    return None
 
 
 def _is_in(trace: TracebackType, *places: str) -> bool:

@@ -93,6 +93,7 @@ DQN = Bench(
         goal="goal",
         title="FrozenLake 8×8 without holes",
         decimals=2,
+        tells_first=True,
     ),
     0.0,
     {"dqn-emi": Decay(1.0)},

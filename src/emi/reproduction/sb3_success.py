@@ -106,6 +106,7 @@ class Task:
     goal: str = "flag"  # where a successful episode ends
     title: str = ""  # of the environment; empty: its id
     decimals: int = 1  # of returns
+    tells_first: bool = False  # whether the table has the steps until the first success
 
 
 TASK = Task(FOLDER, ENV, STEPS, SOLVED, TITLES, LOOKS)
@@ -298,10 +299,18 @@ def table(runs: Runs, task: Task = TASK) -> str:
             "final return, mean [95 % CI]": estimate(final, len(rows), decimals=task.decimals),
             f"solved (> {task.solved:g}) [95 % CI]": rate_text(solved),
             f"episodes at the {task.goal}": f"{np.mean([row.reached for row in rows]):.0%}",
+            **(_first(rows, task.goal) if task.tells_first else {}),
             "seconds a run": f"{np.median([row.seconds for row in rows]):.0f}",
         }
         lines.append(line)
     return f"{task.title or task.env}, {note}.\n\n{table_of(lines)}"
+
+
+def _first(rows: Sequence[Row], goal: str) -> dict[str, str]:
+    """The median of the runs that reached the goal, and their number."""
+    found = [row.first_reached for row in rows if row.first_reached is not None]
+    median = f"{np.median(found):,.0f} ({len(found)}/{len(rows)})" if found else "–"
+    return {f"first at the {goal}, median steps (seeds)": median}
 
 
 def smooth(episodes: Sequence[EpisodeEnd], last: int = LAST) -> tuple[FloatArray, FloatArray]:
