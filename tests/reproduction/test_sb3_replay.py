@@ -52,7 +52,7 @@ def test_an_episode_of_the_lake_is_as_long_as_the_shortest_path() -> None:
 
 
 def test_both_arms_have_the_settings_of_the_bench() -> None:
-    assert dict(bench.DQN.settings) == {"learning_rate": 1e-3, "target_update_interval": 500}
+    assert dict(bench.DQN.settings) == {"target_update_interval": 500}
     assert bench.SAC.settings == bench.SAC_DECAY.settings == {}  # SB3's defaults
 
 
