@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +12,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
-from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
+from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete, Text
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from sb3_contrib import QRDQN, TQC, TRPO, CrossQ, MaskablePPO, RecurrentPPO
 from skrl.agents.torch import ppo as skrl_ppo
@@ -37,6 +38,9 @@ from emi.adapters import (
     add_intrinsic_reward,
 )
 from emi.errors import UserError
+from emi.intrinsic.contract import find_method
+from emi.intrinsic.table import METHODS as TABLE
+from emi.intrinsic.table import MethodEntry
 from emi.spaces import ActionGroups
 
 PAGE = Path(__file__).parents[2] / "docs" / "trainers.md"
@@ -78,42 +82,53 @@ class Noise(gymnasium.Env):
         return self._obs(), 0.0, self.t == 5, False, {}
 
 
-def weighted(*spaces: gymnasium.Space) -> emi.WeightedSum:
-    return emi.WeightedSum({"emi": (emi.NormalizeReward(METHODS["`EMI`"](*spaces)), 1.0)})
-
-
-def normalized(observations: gymnasium.Space, actions: gymnasium.Space) -> emi.NormalizeObservation:
-    return emi.NormalizeObservation(METHODS["`EMI`"](observations, actions), observations)
-
-
 COUNTS = emi.PseudoCountsConfig(width=4, minibatch=8, epochs=1)
-# As a user builds them, but for sizes: nets and trainings are small.
-METHODS: dict[str, Callable[..., Any]] = {
-    "`EMI`": lambda *s: emi.EMI(*s, emi.EMIConfig(minibatch=8, epochs=1)),
-    "`EMI`, diversity (EMI-D)": lambda *s: emi.EMI(
-        *s, emi.EMIConfig(reward="diversity", minibatch=8, epochs=1)
-    ),
-    "`ICM`": lambda *s: emi.ICM(*s, emi.ICMConfig(minibatch=8, epochs=1)),
-    "`RND`": lambda *s: emi.RND(*s, emi.RNDConfig(features=8, epochs=1)),
-    "`EX2`": lambda *s: emi.EX2(
-        *s, emi.EX2Config(updates=1, first_updates=2, minibatch=4, replay_size=64, min_replay=2)
-    ),
-    "`SimHash`": lambda *s: emi.SimHash(*s),
-    "`SimHash`, autoencoder": lambda *s: emi.SimHash(
-        *s,
-        emi.SimHashConfig(
-            autoencoder=True, ae_code=8, ae_hidden=8, ae_filters=2, ae_updates=1, ae_minibatch=4
-        ),
-    ),
-    "`VIME`": lambda *s: emi.VIME(*s, emi.VIMEConfig(updates=1, min_replay=2)),
-    "`E3B`": lambda *s: emi.E3B(*s, emi.E3BConfig(width=4, minibatch=8, epochs=1)),
-    "`NGU`": lambda *s: emi.NGU(
-        *s, emi.NGUConfig(episodic=COUNTS, lifelong=emi.RNDConfig(features=8, epochs=1))
-    ),
-    "`PseudoCounts`": lambda *s: emi.PseudoCounts(*s, COUNTS),
-    "`WeightedSum`": weighted,
-    "`NormalizeObservation`": normalized,
+RND = emi.RNDConfig(features=8, epochs=1)
+# By name in the table of methods: sizes that make nets and trainings small. A method without any
+# has its defaults, and is tested all the same.
+SMALL: dict[str, dict[str, Any]] = {
+    "emi": {"minibatch": 8, "epochs": 1},
+    "emi-d": {"minibatch": 8, "epochs": 1},
+    "ex2": {"updates": 1, "first_updates": 2, "minibatch": 4, "replay_size": 64, "min_replay": 2},
+    "icm": {"minibatch": 8, "epochs": 1},
+    "rnd": {"features": 8, "epochs": 1},
+    "ae-simhash": {"ae_code": 8, "ae_hidden": 8, "ae_filters": 2, "ae_updates": 1},
+    "vime": {"updates": 1, "min_replay": 2},
+    "e3b": {"width": 4, "minibatch": 8, "epochs": 1},
+    "ngu": {"episodic": COUNTS, "lifelong": RND},
+    "pseudo-counts": {"width": 4, "minibatch": 8, "epochs": 1},
+    "disagreement": {"models": 2, "features": 8, "units": 8, "blocks": 1, "epochs": 1},
+    "re3": {"features": 8, "hidden": (8,)},
+    "noveld": {"features": 8, "epochs": 1},
+    "ride": {"minibatch": 8, "epochs": 1},
 }
+
+
+def built(name: str) -> Callable[..., Any]:
+    """A method of the table as a user builds it, but for its sizes."""
+    found = find_method(name)
+    if name in SMALL:
+        found = found._replace(config=dataclasses.replace(found.config, **SMALL[name]))
+    return lambda *spaces: found.build(*spaces, seed=0)
+
+
+def label_of(entry: MethodEntry) -> str:
+    """The class, and the title of a variant: `SimHash` (AE-SimHash)."""
+    assert entry.home is not None
+    return f"`{entry.home.partition(':')[2]}`" + (f" ({entry.title})" if entry.settings else "")
+
+
+# A new method of the table of methods needs a row.
+LABELS = {name: label_of(entry) for name, entry in TABLE.items() if entry.home is not None}
+METHODS: dict[str, Callable[..., Any]] = {label: built(name) for name, label in LABELS.items()}
+METHODS["`WeightedSum`"] = lambda *spaces: emi.WeightedSum(
+    {"emi": (emi.NormalizeReward(METHODS["`EMI`"](*spaces)), 1.0)}
+)
+METHODS["`NormalizeObservation`"] = lambda *spaces: emi.NormalizeObservation(
+    METHODS["`EMI`"](*spaces), spaces[0]
+)
+# Those that remember the steps of the current episode.
+EPISODIC = [name for name in LABELS if getattr(find_method(name).factory, "episodic", False)]
 
 
 def in_a_loop(method: Any, spaces: tuple[Box, gymnasium.Space]) -> float:
@@ -293,8 +308,38 @@ def test_a_method(name: str) -> None:
 @pytest.mark.parametrize("kind", OFF_POLICY, ids=lambda kind: kind.__name__)
 def test_a_replay_buffer_has_no_episodes_to_remember(kind: type[Any]) -> None:
     spaces = spaces_of(("vectors", "Discrete" if kind in (DQN, QRDQN) else "Box"))
-    with pytest.raises(UserError, match=f"E3B remembers .* {kind.__name__} draws"):
-        in_sb3(kind)(METHODS["`E3B`"](*spaces), spaces)
+    for name in EPISODIC:
+        label = LABELS[name]
+        said = f"{label.strip('`')} remembers .* {kind.__name__} draws"
+        with pytest.raises(UserError, match=said):
+            in_sb3(kind)(METHODS[label](*spaces), spaces)
+
+
+def enumerated(names: list[str]) -> str:
+    """The titles of methods as text: "A, B and C"."""
+    *titles, last = (TABLE[name].title for name in names)
+    return f"{', '.join(titles)} and {last}"
+
+
+def reads_no_actions(label: str) -> bool:
+    try:
+        METHODS[label](OBSERVATIONS["vectors"], Text(3))
+    except UserError:
+        return False
+    return True
+
+
+def test_the_page_names_every_method_that_reads_no_actions() -> None:
+    named = enumerated([name for name, label in LABELS.items() if reads_no_actions(label)])
+    named = named.replace("EX2,", "EX2 without `use_actions`,")
+    assert f"- {named} do not read actions." in " ".join(PAGE.read_text("utf-8").split())
+
+
+def test_the_pages_name_every_method_with_an_episodic_memory() -> None:
+    named = enumerated(EPISODIC)
+    for page in (PAGE, *(PAGE.parent / "adapters").glob("*.md")):
+        text = " ".join(page.read_text(encoding="utf-8").split()).replace("**", "")
+        assert f"{named} remember the " in text, page.name
 
 
 # Its loss does not accept bits as int8, which SB3 stores since a version that we allow.

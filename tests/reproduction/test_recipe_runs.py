@@ -8,6 +8,7 @@ import pytest
 
 from emi.adapters import Decay
 from emi.errors import UserError
+from emi.intrinsic.table import METHODS as TABLE
 from emi.reproduction import ppo_runs, recipe, recipe_coefficients
 from emi.reproduction.experiment import Budget, FileMaker, find
 from emi.reproduction.ppo_runs import Finished, PPORow, Trained
@@ -57,16 +58,20 @@ def test_a_row_by_hand() -> None:
 
 
 def test_the_arms_are_the_recipe() -> None:
-    methods = {arm.method for arm in recipe.ARMS.values()}
-    assert methods == {None, "emi", "icm", "rnd", "ex2", "simhash", "vime", "noise"}
+    # Every method of the table but the variants of another one, and PPO alone.
+    assert set(TABLE) - set(recipe.METHODS) == {"emi-d", "ae-simhash", "trpo"}
+    assert [arm.method for arm in recipe.ARMS.values()] == [None, *recipe.METHODS, "emi"]
     etas = {name: arm.eta for name, arm in recipe.ARMS.items()}
     assert etas.pop("ppo") == 0.0
     assert etas.pop("emi-constant") == 1.0
     assert set(etas.values()) == {Decay()}
     # Seed by seed, and in the grid method by method of the first three.
-    assert recipe.CELLS[8:10] == (("emi-constant", 0), ("ppo", 1))
+    assert recipe.CELLS[15:17] == (("emi-constant", 0), ("ppo", 1))
     assert recipe_coefficients.CELLS[4] == ("MountainCar-v0/emi/1-to-0", 100)
-    assert len(recipe_coefficients.CELLS) == 2 * (4 + 6 * 5 * 4)
+    # The first six methods with five coefficients, the others with two, noise with none.
+    assert len(recipe_coefficients.CELLS) == 2 * 4 * (1 + 6 * 5 + 7 * 2)
+    studied = {arm.method for arm in recipe_coefficients.ARMS.values()}
+    assert studied == {None, *recipe.METHODS} - {"noise"}
 
 
 def test_the_file_comes_back_and_has_the_same_bytes_for_the_same_runs(tmp_path: Path) -> None:
@@ -98,7 +103,7 @@ def test_existing_runs_are_not_repeated_and_are_copied(tmp_path: Path) -> None:
     maker = maker_of("recipe")
     ppo_runs.save(tmp_path / "new" / "recipe", TWO, recipe.ARMS)
     lacking = maker.lacking(tmp_path / "new", Budget(seeds=(0,)))
-    assert lacking == [(arm, 0) for arm in ("icm", "rnd", "ex2", "simhash", "vime", "noise")]
+    assert lacking == [(method, 0) for method in recipe.METHODS if method != "emi"]
     shorter = runs_of(row("ppo", 0, steps=16_384), row("vime", 4))
     ppo_runs.save(tmp_path / "old" / "recipe", shorter, recipe.ARMS)
     assert maker.merge(tmp_path / "new", tmp_path / "old") == [tmp_path / "old/recipe/runs.csv"]

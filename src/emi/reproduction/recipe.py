@@ -8,11 +8,30 @@ last arm keeps the coefficient at 1.
 from pathlib import Path
 
 import numpy as np
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 
 from emi.adapters.schedule import Decay
+from emi.batch import FloatArray
+from emi.intrinsic.table import METHODS as TABLE
 from emi.intrinsic.table import title_of
-from emi.report.curves import Curve, Panel, arrange, fill_panels
-from emi.report.style import Look, in_our_style, look_of, save_figure
+from emi.report.statistics import bootstrap_band
+from emi.report.style import (
+    GREY,
+    NORMAL,
+    PALE,
+    VERMILION,
+    WIDTH,
+    Look,
+    in_our_style,
+    legend_below,
+    look_of,
+    new_figure,
+    save_figure,
+    set_heading,
+)
 from emi.report.summary import Estimate
 from emi.report.tables import estimate
 from emi.reproduction import ppo_runs
@@ -24,7 +43,8 @@ FOLDER = "recipe"
 SEEDS = range(5)
 STEPS = 81_920  # 40 rollouts
 MOUNTAIN_CAR = PPOTask("MountainCar", "MountainCar-v0", goal=-200.0)
-METHODS = ("emi", "icm", "rnd", "ex2", "simhash", "vime", "noise")
+# A variant is a class with another setting.
+METHODS = tuple(name for name, e in TABLE.items() if e.home is not None and not e.settings)
 CONSTANT = "emi-constant"
 ARMS = {
     "ppo": PPOArm("PPO", MOUNTAIN_CAR),
@@ -33,11 +53,9 @@ ARMS = {
 }
 # Seed by seed, so that an interrupted experiment compares all arms.
 CELLS = tuple((arm, seed) for seed in SEEDS for arm in ARMS)
-LOOKS = {
-    "ppo": look_of("trpo"),
-    **{method: look_of(method) for method in METHODS},
-    CONSTANT: Look(look_of("emi").colour, ":"),
-}
+ALONE, OF_METHOD = Look(GREY, (0, (5, 1.5))), look_of("emi")
+OF_CONSTANT = Look(VERMILION, (0, (1, 1)))
+COLUMNS, HEIGHT = 4, 1.3  # of the panels of the figure, in inches
 
 
 def draw(found: Found, stem: Path) -> list[Path]:
@@ -77,25 +95,54 @@ def table(runs: Runs) -> str:
 
 @in_our_style
 def _draw_figure(runs: Runs, stem: Path, title: str) -> Path:
-    """Share of episodes at the flag over training: the recipe of all methods, and EMI's two."""
+    """Share of episodes at the flag over training: a panel per method, next to PPO alone."""
     steps = max(row.steps for row in runs.values())
     x = (np.arange(PARTS) + 1) * steps / PARTS / 1000
     curves = {}
-    for name, arm in ARMS.items():
+    for name in ARMS:
         values = [ppo_runs.curve_of(row) for (own, _), row in runs.items() if own == name]
-        if values:
-            filled = np.nan_to_num(np.array(values))  # a part in which no episode ended: the first
-            curves[name] = Curve(arm.title, name, x, filled, end=float(x[-1]))
-    sides = {
-        "η falls from 1 to 0": [name for name in curves if name != CONSTANT],
-        "EMI, η falls or stays": [name for name in ("ppo", "emi", CONSTANT) if name in curves],
-    }
-    words = ("share of episodes at the flag", "environment steps (thousands)")
-    panels = [Panel(heading, [curves[n] for n in own], *words) for heading, own in sides.items()]
-    looks = {curve.label: LOOKS[name] for name, curve in curves.items()}
-    figure, axes = arrange(len(panels), title)
-    fill_panels(figure, axes, panels, looks)
+        if values:  # in a part in which no episode ended, the first one has not
+            curves[name] = np.nan_to_num(np.array(values))  # [runs, parts]
+    drawn = [method for method in METHODS if method in curves]
+    rows = max(1, -(-len(drawn) // COLUMNS))
+    figure = new_figure(WIDTH, HEIGHT * rows + 0.5, title)
+    panels = list(figure.subplots(rows, COLUMNS, sharex=True, sharey=True, squeeze=False).flat)
+    for axis, method in zip(panels, drawn, strict=False):
+        count = len(curves[method])
+        set_heading(axis, title_of(method), f"{count} seed{'' if count == 1 else 's'}")
+        _draw_curve(axis, x, curves.get("ppo"), ALONE)
+        _draw_curve(axis, x, curves.get(CONSTANT) if method == "emi" else None, OF_CONSTANT)
+        _draw_curve(axis, x, curves[method], OF_METHOD)
+        axis.set(xlim=(0, x[-1]), ylim=(0, 1.02))
+    for axis in panels[len(drawn) :]:
+        axis.set_visible(False)
+    for axis in panels[max(0, len(drawn) - COLUMNS) : len(drawn)]:  # the lowest of each column
+        axis.tick_params(labelbottom=True)
+        axis.set_xlabel("steps (thousands)")
+    figure.supylabel("share of episodes at the flag", fontsize=NORMAL)
+    meanings: dict[str, Artist] = {"PPO + the method, η = 1 → 0": _line(OF_METHOD)}
+    if "ppo" in curves:
+        meanings["PPO alone"] = _line(ALONE)
+    if CONSTANT in curves and "emi" in drawn:
+        meanings["PPO + EMI, constant η = 1"] = _line(OF_CONSTANT)
+    if any(len(values) > 1 for values in curves.values()):
+        meanings["95 % interval of the mean"] = Patch(color=PALE, linewidth=0)
+    legend_below(figure, meanings)
     return save_figure(figure, stem)
+
+
+def _draw_curve(axis: Axes, x: FloatArray, values: FloatArray | None, look: Look) -> None:
+    """Mean and 95 % band of values [runs, parts], if there are any."""
+    if values is None:
+        return
+    if len(values) > 1:
+        low, high = bootstrap_band(values)
+        axis.fill_between(x, low, high, color=look.colour, alpha=0.18, linewidth=0)
+    axis.plot(x, values.mean(axis=0), color=look.colour, linestyle=look.dashes)
+
+
+def _line(look: Look) -> Line2D:
+    return Line2D([], [], color=look.colour, linestyle=look.dashes)
 
 
 EXPERIMENT = Experiment(

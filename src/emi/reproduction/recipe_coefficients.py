@@ -12,7 +12,7 @@ import numpy as np
 
 from emi.adapters.schedule import Decay, Eta
 from emi.intrinsic.table import title_of
-from emi.reproduction import ppo_runs
+from emi.reproduction import ppo_runs, recipe
 from emi.reproduction.drawing import table_of, write_markdown
 from emi.reproduction.experiment import Experiment, Found
 from emi.reproduction.ppo_runs import LAST, PPOArm, PPOTask, Runs
@@ -21,7 +21,9 @@ from emi.reproduction.recipe import MOUNTAIN_CAR
 FOLDER = "recipe_coefficients"
 SEEDS = (100, 101)
 STEPS = 61_440  # 30 rollouts
-METHODS = (("emi", "rnd", "icm"), ("simhash", "vime", "ex2"))
+FIRST = (("emi", "rnd", "icm"), ("simhash", "vime", "ex2"))
+# The others have two coefficients, to save time.
+OTHERS = tuple(m for m in recipe.METHODS if m != "noise" and m not in itertools.chain(*FIRST))
 TASKS = (
     MOUNTAIN_CAR,
     # Its episodes have up to 999 steps.
@@ -35,6 +37,7 @@ TASKS = (
     PPOTask("CartPole", "CartPole-v1", goal=475.0),
 )
 ETAS: tuple[Eta, ...] = (Decay(1.0), 1.0, Decay(5.0), Decay(0.1), 0.1)
+BLOCKS = (*((methods, ETAS) for methods in FIRST), (OTHERS, ETAS[:2]))
 
 
 def eta_text(eta: Eta) -> str:
@@ -46,8 +49,8 @@ def _arms() -> Iterator[tuple[str, PPOArm]]:
     for task in TASKS:
         yield f"{task.env}/ppo", PPOArm("PPO", task)
     # Coefficient by coefficient, so that an interrupted experiment compares methods and tasks.
-    for methods in METHODS:
-        for eta, method, task in itertools.product(ETAS, methods, TASKS):
+    for methods, etas in BLOCKS:
+        for eta, method, task in itertools.product(etas, methods, TASKS):
             name = f"{task.env}/{method}/{eta_text(eta).replace(' → ', '-to-')}"
             yield name, PPOArm(f"{title_of(method)}, η = {eta_text(eta)}", task, method, eta)
 
