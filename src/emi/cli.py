@@ -605,8 +605,9 @@ def _watch(args: argparse.Namespace) -> int:
 
 def _plan(args: argparse.Namespace) -> int:
     try:
+        from emi.report.plan_file import read_plan_file
         from emi.report.planned_path import draw_plan
-        from emi.runs.plan import plan
+        from emi.runs.plan import plan, write_plan
         from emi.runs.progress import working
     except ModuleNotFoundError as error:
         raise UserError(f"emi plan needs {error.name}: install it with {install('all')}") from None
@@ -615,9 +616,10 @@ def _plan(args: argparse.Namespace) -> int:
     options |= {"max_steps": args.max_steps, "trusted": args.trust.split(",")}
     with working(f"planning with {args.dir}") as show:
         path = plan(args.dir, out, args.goal, **options, show=show)
-    title = f"{args.planner}, goal {args.goal}, seed {args.seed}"
-    arrays = path.visited, path.plan, path.phi, path.distance
-    figure = draw_plan(*arrays, out.with_suffix(""), title)
+    stored = out.with_suffix(".safetensors")
+    goal = Path(args.goal).name  # of a file, or an index
+    write_plan(path, stored, f"{args.planner}, goal {goal}, seed {args.seed}")
+    figure = draw_plan(read_plan_file(stored), out.with_suffix(""))
     end = "goal reached" if path.arrived else f"{path.distance[-1]:.1f} steps from the goal"
     print(f"{end} after {path.steps} steps: {out}, {figure}")
     return 0

@@ -69,7 +69,7 @@ def test_the_arms_are_the_recipe() -> None:
     assert recipe.CELLS[15:17] == (("emi-constant", 0), ("ppo", 1))
     assert recipe_coefficients.CELLS[4] == ("MountainCar-v0/emi/1-to-0", 100)
     # The first six methods with five coefficients, the others with two, noise with none.
-    assert len(recipe_coefficients.CELLS) == 2 * 4 * (1 + 6 * 5 + 7 * 2)
+    assert len(recipe_coefficients.CELLS) == 2 * 4 * (1 + 3 * 5 + 10 * 2)
     studied = {arm.method for arm in recipe_coefficients.ARMS.values()}
     assert studied == {None, *recipe.METHODS} - {"noise"}
 

@@ -9,7 +9,8 @@ import pytest
 
 from emi.cli import main
 from emi.errors import UserError
-from emi.runs.plan import plan
+from emi.report.plan_file import read_plan_file
+from emi.runs.plan import PlannedPath, plan, write_plan
 from emi.runs.run import run
 from emi.training.presets import resolve
 
@@ -35,6 +36,17 @@ def test_a_path_and_its_figure(
     assert len(imageio.mimread(tmp_path / "x.gif")) == steps + 1
     assert (tmp_path / "x.png").stat().st_size > 10_000
     assert sorted(path for path in trained.rglob("*")) == before  # the run is not changed
+    stored = read_plan_file(tmp_path / "x.safetensors")
+    assert stored.title == f"{planner}, goal 150, seed 0"
+    assert len(stored.phi) == steps + 1
+    assert stored.plan.shape[1] == stored.visited.shape[1] == 2
+
+
+def test_a_title_is_a_line_without_formulas(tmp_path: Path) -> None:
+    zeros = np.zeros((2, 3))
+    path = PlannedPath(zeros, zeros, zeros, np.zeros(2))
+    write_plan(path, tmp_path / "x.safetensors", "goal $x$\n.npy")
+    assert read_plan_file(tmp_path / "x.safetensors").title == "goal x.npy"
 
 
 def test_a_goal_from_a_file(trained: Path, tmp_path: Path) -> None:

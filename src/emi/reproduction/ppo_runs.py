@@ -8,8 +8,6 @@ unless a task says otherwise.
 import csv
 import functools
 import io
-import multiprocessing
-import signal
 import time
 import warnings
 from collections.abc import Mapping, Sequence
@@ -26,6 +24,7 @@ from emi.errors import UserError
 from emi.intrinsic.recipe import bonus
 from emi.report.packed import UNREADABLE
 from emi.reproduction.experiment import Budget, Cell, FileMaker
+from emi.reproduction.worker_pool import worker_pool
 from emi.untrusted_file import read_file
 
 FILE = "runs.csv"
@@ -260,11 +259,7 @@ def maker_of(
             raise UserError(str(error)) from None
         runs = load(root / folder, arms)
         print(f"{len(cells)} runs to do, {len(runs)} there", flush=True)
-        # Ctrl-C reaches every process of the terminal; this process ends the others.
-        ignore = (signal.SIGINT, signal.SIG_IGN)
-        with multiprocessing.get_context("spawn").Pool(budget.jobs or 1, signal.signal, ignore) as (
-            pool
-        ):
+        with worker_pool(budget.jobs or 1) as pool:
             one = functools.partial(work, arms=dict(arms), steps=steps)
             for row in pool.imap_unordered(one, cells):
                 runs[row.arm, row.seed] = row

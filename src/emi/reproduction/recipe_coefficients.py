@@ -21,9 +21,9 @@ from emi.reproduction.recipe import MOUNTAIN_CAR
 FOLDER = "recipe_coefficients"
 SEEDS = (100, 101)
 STEPS = 61_440  # 30 rollouts
-FIRST = (("emi", "rnd", "icm"), ("simhash", "vime", "ex2"))
+FIRST = ("emi", "rnd", "icm")
 # The others have two coefficients, to save time.
-OTHERS = tuple(m for m in recipe.METHODS if m != "noise" and m not in itertools.chain(*FIRST))
+OTHERS = tuple(method for method in recipe.METHODS if method not in (*FIRST, "noise"))
 TASKS = (
     MOUNTAIN_CAR,
     # Its episodes have up to 999 steps.
@@ -37,7 +37,7 @@ TASKS = (
     PPOTask("CartPole", "CartPole-v1", goal=475.0),
 )
 ETAS: tuple[Eta, ...] = (Decay(1.0), 1.0, Decay(5.0), Decay(0.1), 0.1)
-BLOCKS = (*((methods, ETAS) for methods in FIRST), (OTHERS, ETAS[:2]))
+BLOCKS = ((FIRST, ETAS), (OTHERS, ETAS[:2]))
 
 
 def eta_text(eta: Eta) -> str:

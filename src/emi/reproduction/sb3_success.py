@@ -9,8 +9,6 @@ A run takes about three minutes on one core.
 import csv
 import functools
 import io
-import multiprocessing
-import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -36,6 +34,7 @@ from emi.report.tables import estimate, rate_text
 from emi.reproduction.collect import write_compressed
 from emi.reproduction.drawing import table_of, write_markdown
 from emi.reproduction.experiment import Budget, Cell, Experiment, FileMaker, Found
+from emi.reproduction.worker_pool import worker_pool
 from emi.untrusted_file import read_file
 
 ENV = "MountainCarContinuous-v0"
@@ -249,10 +248,7 @@ def train_cells(
     out = root / task.folder
     runs = load(out, task)
     print(f"{len(cells)} runs to do, {len(runs)} there", flush=True)
-    # Ctrl-C reaches every process of the terminal; this process ends the others.
-    ignore = (signal.SIGINT, signal.SIG_IGN)
-    jobs = budget.jobs or 1
-    with multiprocessing.get_context("spawn").Pool(jobs, signal.signal, ignore) as pool:
+    with worker_pool(budget.jobs or 1) as pool:
         for row, episodes in pool.imap_unordered(work, cells):
             runs[row.arm, row.seed] = row, episodes
             save(out, runs, task)

@@ -11,8 +11,10 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from safetensors.numpy import save
 
 from emi.batch import Array, FloatArray, Transitions
+from emi.durable_file import write_durably
 from emi.envs import make_single
 from emi.envs.foreign import environment_errors
 from emi.errors import UserError
@@ -116,6 +118,20 @@ def plan(
         planned = graph.path(phi[0], phi_goal[0])
     path = torch.stack(phi).double().numpy()
     return PlannedPath(_visited(emi, batch), planned.double().numpy(), path, np.array(distance))
+
+
+def write_plan(path: PlannedPath, file: Path, title: str) -> None:
+    """Store a path for the figure and for the report page."""
+    arrays = {
+        "visited": path.visited,
+        "plan": path.plan,
+        "phi": path.phi,
+        "distance": path.distance,
+    }
+    stored = {name: np.asarray(array, np.float32, order="C") for name, array in arrays.items()}
+    # A name of a file can hold anything; a reader accepts a line without formulas.
+    plain = "".join(letter for letter in title if letter.isprintable() and letter != "$")
+    write_durably(file, save(stored | {"title": np.frombuffer(plain.encode(), np.uint8)}))
 
 
 def _visited(emi: EMI, batch: Transitions) -> FloatArray:

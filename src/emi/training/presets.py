@@ -19,6 +19,7 @@ from emi.agent.value import ValueConfig
 from emi.envs import known_environment, observes_images, time_limit
 from emi.envs.table import default_arguments, environment_name, is_atari
 from emi.errors import UserError
+from emi.intrinsic import disagreement
 from emi.intrinsic.contract import Factory, find_method, method_of
 from emi.intrinsic.disagreement import DisagreementConfig
 from emi.intrinsic.emi import EMIConfig
@@ -54,7 +55,7 @@ _VECTORS: Own = {
     # The default of 512 is for images and costs several times as much.
     "rnd": RNDConfig(features=64),
     "ngu": NGUConfig(lifelong=RNDConfig(features=64)),
-    "disagreement": DisagreementConfig(features=32, units=64, blocks=1),
+    "disagreement": disagreement.FOR_VECTORS,
     "noveld": NovelDConfig(features=64),
     "ae-simhash": SimHashConfig(autoencoder=True),
 }

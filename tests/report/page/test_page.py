@@ -263,11 +263,13 @@ class TestBaseline:
 class TestVideos:
     def test_small_videos_are_part_of_the_page(self, runs: Path) -> None:
         (runs / "emi1" / "watch.mp4").write_bytes(b"film")
+        (runs / "emi1" / "plan.mp4").write_bytes(b"plan")
         (runs / "trpo2" / "watch.gif").write_bytes(b"GIF89a")
         page = build_page([runs])
         assert data_of(page)["videos"] == [
-            {"run": 1, "type": "video/mp4"},
-            {"run": 5, "type": "image/gif"},
+            {"run": 1, "type": "video/mp4", "shows": "the trained agent"},
+            {"run": 1, "type": "video/mp4", "shows": "a plan"},
+            {"run": 5, "type": "image/gif", "shows": "the trained agent"},
         ]
         assert (
             f'<script type="text/plain" id="video-0">{base64.b64encode(b"film").decode()}<' in page

@@ -21,6 +21,7 @@ from emi.report.page.curves import encode_measure
 from emi.report.page.data import describe
 from emi.report.page.encoding import deflated
 from emi.report.page.limits import USUAL, Limits
+from emi.report.page.plans import encode_plans
 from emi.report.page.samples import encode_samples
 from emi.report.page.videos import encode_videos
 from emi.report.reference import References
@@ -28,7 +29,7 @@ from emi.report.reference import References
 # A script uses what earlier ones declare.
 SCRIPTS = (
     *("data", "draw", "view", "curves", "zoom", "download", "table"),
-    *("explorer", "timeline", "coverage", "videos", "runs", "main"),
+    *("explorer", "timeline", "coverage", "plans", "videos", "runs", "main"),
 )
 
 
@@ -49,11 +50,15 @@ def build_page(roots: Sequence[Path], references: References, limits: Limits = U
     samples, samples_left_out = encode_samples(runs, limits)
     videos, videos_left_out = encode_videos(runs, limits)
     maps, maps_left_out = encode_coverage(groups, limits)
-    remarks = remarks + samples_left_out + maps_left_out + videos_left_out
+    plans, plans_left_out = encode_plans(runs, limits)
+    remarks = remarks + samples_left_out + maps_left_out + plans_left_out + videos_left_out
     data = describe(groups, remarks, references, limits)
     data["samples"] = [sample.values for sample in samples]
     data["coverage"] = [one.env for one in maps]
-    data["videos"] = [{"run": video.run, "type": video.type} for video in videos]
+    data["plans"] = plans
+    data["videos"] = [
+        {"run": video.run, "type": video.type, "shows": video.shows} for video in videos
+    ]
     blocks = {"data": deflated(_json(data).encode())}
     for number, (env, row) in enumerate(zip(data["envs"], groups.values(), strict=True)):
         first = env["groups"][0]["runs"][0]

@@ -12,6 +12,7 @@ class Limits:
     states: int = 40_000  # of all embedding samples together: about 20 MB with frames
     times: int = 32  # of the maps of visited states: steps of their slider
     cells: int = 4_000_000  # of all maps of an environment together, at all times: some MB
+    plans: int = 60  # up to 20 kB each
     video_bytes: int = 4_000_000  # of one video
     all_video_bytes: int = 20_000_000
 

@@ -43,6 +43,7 @@ function showEnv() {
   drawMeasures();
   drawReferenceChoice();
   drawSettings();
+  drawPlans();
   drawVideos();
   coverageShown = showCoverage();
   const env = envNow().name;
@@ -96,6 +97,7 @@ startTable();
 startRuns();
 startExplorer();
 startCoverage();
+startPlans();
 drawRuns();
 window.addEventListener("popstate", () => {
   forgetGesture();
