@@ -24,7 +24,7 @@ from emi.planning.small_networks import array_of
 LANDMARKS = 200
 WINDOW = 8  # steps within which a path joins two cells
 NEIGHBOURS = 8  # in φ, of each landmark
-UNSEEN = 3.0  # factor of the cost of an edge that no path took
+UNSEEN = 30.0  # factor of the cost of an edge that no path took: only where no other way leads
 REVERSED = 1.5  # the same if a path took it in the other direction only
 REACH = 12.0  # steps that a straight line to the next landmark may take
 DETOUR = 1.3  # the longest path, as a multiple of the line, if the line is free
@@ -69,7 +69,7 @@ def joined(
     consecutive steps of one episode.
     """
     seen = np.eye(count, dtype=bool)
-    for k in range(window):
+    for k in range(min(window, len(path))):
         same = path[k:] == path[: len(path) - k]
         seen[cell[: len(path) - k][same], next_cell[k:][same]] = True
     return seen

@@ -61,7 +61,7 @@ def steps_to(delta: Array, actions: AffineActions) -> Array:
     Rounded up, it is the number of steps of the shortest plan. What no action can do, the part of
     Δ orthogonal to the range of A, is ignored.
     """
-    return _steps(delta @ actions.inverse, actions)
+    return _steps(delta.dot(actions.inverse), actions)
 
 
 def _steps(y: Array, actions: AffineActions) -> Array:
@@ -81,11 +81,11 @@ def straight_action(
 
     Where `effect` is not affine, simplified Newton steps with A⁺ bring it to Δ / t, within the box.
     """
-    y = delta @ actions.inverse
+    y = delta.dot(actions.inverse)  # less overhead than @
     t = np.maximum(_steps(y, actions), 1)[:, None]
     u, target = _in_box(y / t - actions.shift), delta / t
     for _ in range(refinements):
-        u = _in_box(u + (target - effect(u)) @ actions.inverse)
+        u = _in_box(u + (target - effect(u)).dot(actions.inverse))
     return u
 
 

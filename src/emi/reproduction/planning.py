@@ -1,6 +1,6 @@
 """Ours, the paper's future work: plans in the embedding, and the paths they give.
 
-EMI explores without a reward, and for the last fifth of the steps by planning. The embedding is
+EMI explores without a reward, and for the last 30 % of the steps by planning. The embedding is
 then trained on a part of what was visited. Planners and baselines use the same data and go to the
 same goals. "Straight" is the first action of the shortest plan in the linear model, "greedy" its
 one-step version, "graph" goes over landmarks.
@@ -68,8 +68,8 @@ TITLES = {
     "random": "random actions",
 }
 SEEDS = range(5)
-KEPT = 24_000  # transitions of the policy's exploration that models are trained on, as whole paths
-PLANNED, ROUNDS = 0.2, 2  # share of the exploration that is planned, and in how many parts
+KEPT = 20_000  # transitions of the policy's exploration that models are trained on, as whole paths
+PLANNED, ROUNDS = 0.3, 3  # share of the exploration that is planned, and in how many parts
 SLOWEST = 1.2  # of the shortest number of steps: a path that takes longer is not a good one
 SHOWN = 12  # pairs whose paths are stored
 TIMED = 200  # decisions of one environment
