@@ -136,7 +136,7 @@ class LandmarkGraph:
         error = np.bincount(cell, share, count) / rows  # [N], of the transitions from each cell
         usual = max(float(np.median(error)), 1e-12)
         factor = np.maximum((error[:, None] + error) / (2 * usual), 1.0)
-        steps = np.maximum(self.steps(self._points - self._points[:, None]), SHORTEST)
+        steps = np.maximum(self.array_steps(self._points - self._points[:, None]), SHORTEST)
         near = np.argsort(steps, axis=1, kind="stable")[:, : neighbours + 1]
         weight = np.full((count, count), np.inf)
         np.put_along_axis(weight, near, unseen, axis=1)
@@ -147,10 +147,10 @@ class LandmarkGraph:
         # The cost of a step along each straight line, infinite if it is not one to take; [N, N].
         self.weight = np.where(line & (steps <= reach), 1.0, weight)
 
-    def steps(self, delta: Array) -> FloatArray:
+    def array_steps(self, delta: Array) -> FloatArray:
         """The steps of straight lines Δ, [..., d] to [...]: of the linear model, or if it is more,
         ‖Δ‖ divided by the largest displacement of one step in the data."""
-        return np.maximum(self.planner.steps(delta), _norm(delta) / self.speed)
+        return np.maximum(self.planner.array_steps(delta), _norm(delta) / self.speed)
 
     def cell(self, phi: Tensor) -> IntArray:
         """The nearest landmark of each φ; [n, d] to [n]."""
@@ -167,10 +167,10 @@ class LandmarkGraph:
         here = _norm(lines).argmin(1)
         there = _norm(self._points - end[:, None]).argmin(1)
         rows = np.arange(len(here))
-        over = self.weight[here] * self.steps(lines) + self.distance[:, there].T
+        over = self.weight[here] * self.array_steps(lines) + self.distance[:, there].T
         over[rows, here] = np.inf  # the way must go on
         best = over.argmin(1)
-        direct = self.weight[here, there] * self.steps(end - start)
+        direct = self.weight[here, there] * self.array_steps(end - start)
         go = direct <= over[rows, best]
         chosen = np.where(go[:, None], end, self._points[best])
         return torch.from_numpy(chosen).to(phi.device)

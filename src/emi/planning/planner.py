@@ -128,15 +128,19 @@ class Planner:
 
         return error
 
-    def steps(self, delta: Array) -> FloatArray:
+    def steps(self, delta: Tensor) -> Tensor:
         """The number of steps that a displacement Δ takes in the linear model; [..., d] to [...].
 
         For continuous actions it is exact in that model, before rounding up. For discrete actions
         it is a lower bound: ‖Δ‖ divided by the longest ‖ψ‖.
         """
+        return torch.from_numpy(self.array_steps(array_of(delta))).to(delta)
+
+    def array_steps(self, delta: Array) -> FloatArray:
+        """The same for arrays."""
         if self._affine is not None:
             return steps_to(delta, self._affine).astype(np.float64)
-        return np.linalg.norm(delta, axis=-1) / self._longest
+        return np.asarray(np.linalg.norm(delta, axis=-1) / self._longest, np.float64)
 
     def prediction(self, obs: Columns, action: Array) -> Tensor:
         """φ(s) + ψ(a) + S(s, a), the predicted φ(s'); [n, d]."""

@@ -51,7 +51,7 @@ class Legs:
         direction = rng.uniform(-1, 1, (int(new.sum()), self._direction.shape[1]))
         self._direction[new] = direction / np.abs(direction).max(1, keepdims=True)
         self._left[new] = LONGEST + BEYOND
-        near = graph.steps((self._goal - phi).cpu().numpy()) <= ARRIVED
+        near = graph.array_steps((self._goal - phi).cpu().numpy()) <= ARRIVED
         self._left[near] = np.minimum(self._left[near], BEYOND)
         self._left -= 1
         actions = graph.act_from(obs, phi, self._goal)

@@ -104,7 +104,7 @@ def plan(
                 add(frame_of(env, config.env))
                 seen = np.asarray(obs)[None]
                 phi.append(steering.embed(seen)[0])
-                distance.append(float(steering.steps((phi_goal - phi[-1]).numpy())[0]))
+                distance.append(float(steering.steps(phi_goal - phi[-1])[0]))
                 if distance[-1] <= ARRIVED or ended or len(phi) > max_steps:
                     break
                 action = (graph or steering).act(seen, phi_goal)[0]
