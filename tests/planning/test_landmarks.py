@@ -41,7 +41,7 @@ def random_walk(steps: int) -> Transitions:
 def test_the_graph_finds_the_shortest_path_of_a_maze() -> None:
     space, moves = spaces.Discrete(4), torch.from_numpy(MOVES)
     planner = Planner(exact(space, torch.eye(2), moves), horizon=1)
-    graph = LandmarkGraph(planner, random_walk(2_000), landmarks=50, window=1, unseen=20, detour=1)
+    graph = LandmarkGraph(planner, random_walk(2_000), landmarks=50, window=1, detour=1)
     assert len(graph.phi) == 11  # every cell of the maze
     goal = planner.embed(np.array([[1, 3]], np.float32))
     position, steps = np.array([1, 1], np.float32), 0
@@ -57,6 +57,19 @@ def test_the_graph_finds_the_shortest_path_of_a_maze() -> None:
     for _ in range(20):
         alone = maze_step(alone, int(planner.act(alone[None], goal)[0]))
     assert alone.tolist() == [1, 1]
+
+
+def test_places_that_no_path_joins_can_be_reached() -> None:
+    planner = Planner(exact(spaces.Discrete(4), torch.eye(2), torch.from_numpy(MOVES)))
+    obs = np.array([[0, 0], [1, 0], [0, 3], [1, 3]], np.float32)
+    right, ended = np.zeros(4, np.int64), np.array([False, True, False, True])
+    batch = Transitions(obs, right, obs + MOVES[0], np.zeros(4, np.int64), ended)
+    graph = LandmarkGraph(planner, batch, landmarks=4)
+    start, goal = (planner.embed(np.array([p], np.float32)) for p in ([0, 0], [1, 3]))
+    assert np.isfinite(graph.distance).all()
+    # The line between the two paths is the only way, and costs 30 times its steps.
+    assert graph.distance[graph.cell(start)[0], graph.cell(goal)[0]] > 30 * 2
+    assert torch.equal(graph.path(start[0], goal[0])[-1], goal[0])
 
 
 def test_a_batch_of_goals_equals_one_by_one() -> None:

@@ -49,7 +49,7 @@ class Compass:
     def embed(self, obs: np.ndarray) -> torch.Tensor:
         return torch.arange(len(obs))[:, None]
 
-    def act(self, obs: np.ndarray, goal: torch.Tensor) -> np.ndarray:
+    def act_from(self, obs: np.ndarray, phi: torch.Tensor, goal: torch.Tensor) -> np.ndarray:
         rows = goal[:, 0].numpy()
         return (self.arena.target - self.arena.position)[rows].clip(-1, 1).astype(np.float32)
 
@@ -75,10 +75,13 @@ def test_an_optimal_agent_takes_the_shortest_number_of_steps() -> None:
 def test_cem_goes_towards_the_goal() -> None:
     agent = CEM(exact(spaces.Box(-1, 1, (2,)), torch.eye(2)), seed=0)
     goals = torch.tensor([[30.0, -30.0], [0.0, 0.0]])
-    found = agent.act(np.zeros((2, 2), np.float32), goals)
+    found = agent.act_from(np.zeros((2, 2)), torch.zeros(2, 2), goals)
     assert found[0, 0] > 0.9
     assert found[0, 1] < -0.9
     assert np.abs(found).max() <= 1
+    many = agent.act_from(np.zeros((21, 2)), torch.zeros(21, 2), goals[:1].repeat(21, 1))
+    assert many.shape == (21, 2)
+    assert (many[:, 0] > 0.9).all()  # also with several parts
 
 
 def test_cloning_learns_the_direction_of_paths() -> None:
@@ -90,16 +93,63 @@ def test_cloning_learns_the_direction_of_paths() -> None:
     agent = Cloning(spaces.Box(-2, 2, (1,)), spaces.Box(-1, 1, (1,)), seed=0)
     assert agent.learn(batch, steps=300) < 0.1
     start, goals = np.zeros((2, 1), np.float32), np.array([[0.5], [-0.5]], np.float32)
-    found = agent.act(start, agent.embed(goals))
+    found = agent.act_from(start, agent.embed(start), agent.embed(goals))
     assert found[0, 0] > 0.8
     assert found[1, 0] < -0.8
 
 
 def test_random_actions_are_in_the_box() -> None:
     space = spaces.Box(np.float32(2), np.float32(5), (2,))
-    agent = RandomActions(space, 0)
-    found = agent.act(np.zeros((50, 2)), agent.embed(np.zeros((50, 2))))
+    agent, obs = RandomActions(space, 0), np.zeros((50, 2))
+    found = agent.act_from(obs, agent.embed(obs), agent.embed(obs))
     assert all(map(space.contains, found))
+
+
+class Ticking:
+    """An agent that needs 3 s and 2 s per state to embed them, and 5 s and 1 s to act."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def embed(self, obs: np.ndarray) -> torch.Tensor:
+        self.now += 3 + 2 * len(obs)
+        return torch.zeros(len(obs), 1)
+
+    def act_from(self, obs: np.ndarray, phi: torch.Tensor, goal: torch.Tensor) -> np.ndarray:
+        assert len(obs) == len(phi) == len(goal)
+        self.now += 5 + len(obs)
+        return np.zeros((len(obs), 2), np.float32)
+
+
+def test_the_time_of_a_decision_is_that_of_one_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    agent, arena = Ticking(), BoxArena(4, seed=0)
+    monkeypatch.setattr(planning.time, "perf_counter", lambda: agent.now)
+    alone = planning.decision_seconds(agent, arena, 1, 7)
+    together = planning.decision_seconds(agent, arena, 4, 2)
+    assert alone.tolist() == [11, 5]
+    assert together.tolist() == [20 / 4, 11 / 4]
+    found = {"seconds": alone, "seconds_together": together}
+    assert planning.planning_seconds(found, "seconds") == 6
+    assert planning.planning_seconds(found, "seconds_together") == 9 / 4
+
+
+def test_the_table_compares_times_with_those_of_cem() -> None:
+    def arrays(decision: float, together: float) -> dict[str, np.ndarray]:
+        return {
+            "steps": np.array([3, -1]),
+            "shortest": np.array([3.0, 3.0]),
+            "seconds": np.array([decision + 1e-3, 1e-3]),
+            "seconds_together": np.array([together + 1e-3, 1e-3]),
+        }
+
+    cells = {("straight", 0): arrays(2e-5, 5e-7), ("cem", 0): arrays(4e-3, 3e-3)}
+    lines = planning._table(cells).splitlines()
+    straight = [entry.strip() for entry in lines[2].split("|")[-6:-1]]
+    assert straight == ["1.02", "20", "200", "0.5", "6,000"]
+    del cells["straight", 0]["seconds_together"]  # of an earlier version
+    assert planning._table(cells).splitlines()[2].split("|")[-3:-1] == [" – ", " – "]
 
 
 TINY = replace(planning.BOX, pairs=2, limit=3, settings={"steps_per_iteration": 1_000}, passes=1)

@@ -13,6 +13,7 @@ from emi.intrinsic.emi import EMI
 from emi.planning.landmarks import nearest, spread_out
 
 CELLS = 300
+MOST_ROWS = 60_000  # of a pass: what even rows need does not grow with the data
 
 
 def even_rows(phi: Tensor, count: int, rng: np.random.Generator) -> IntArray:
@@ -26,7 +27,9 @@ def even_rows(phi: Tensor, count: int, rng: np.random.Generator) -> IntArray:
 
 
 def fit(emi: EMI, batch: Transitions, passes: int, rng: np.random.Generator) -> dict[str, float]:
-    """Train on as many rows as `batch` has, `passes` times; returns the scalars of the last pass.
+    """Train `passes` times on as many rows as `batch` has, or 60,000 if it has more.
+
+    Returns the scalars of the last pass.
 
     Each pass draws rows anew, evenly over the embedding that the previous one left, and takes
     `emi.config.epochs` epochs on them.
@@ -34,6 +37,7 @@ def fit(emi: EMI, batch: Transitions, passes: int, rng: np.random.Generator) -> 
     scalars: dict[str, float] = {}
     for _ in range(passes):
         with torch.no_grad():
-            rows = even_rows(emi.embed_state(batch.obs), len(batch), rng)
+            count = min(len(batch), MOST_ROWS)
+            rows = even_rows(emi.embed_state(batch.obs), count, rng)
         scalars = emi.learn(Transitions(batch.obs[rows], batch.action[rows], batch.next_obs[rows]))
     return scalars

@@ -19,11 +19,12 @@ from torch import Tensor
 from emi.batch import Array, BoolArray, Columns, FloatArray, IntArray, Transitions
 from emi.errors import UserError
 from emi.planning.planner import Planner
+from emi.planning.small_networks import array_of
 
 LANDMARKS = 200
 WINDOW = 8  # steps within which a path joins two cells
 NEIGHBOURS = 8  # in φ, of each landmark
-UNSEEN = 3.0  # factor of the cost of an edge that no path took
+UNSEEN = 30.0  # factor of the cost of an edge that no path took: only where no other way leads
 REVERSED = 1.5  # the same if a path took it in the other direction only
 REACH = 12.0  # steps that a straight line to the next landmark may take
 DETOUR = 1.3  # the longest path, as a multiple of the line, if the line is free
@@ -55,6 +56,10 @@ def nearest(phi: Tensor, points: Tensor) -> IntArray:
     return torch.cat(parts).cpu().numpy()
 
 
+def _norm(delta: Array) -> Array:
+    return np.sqrt(np.square(delta).sum(-1))  # a half of the time of np.linalg.norm on a few rows
+
+
 def joined(
     cell: IntArray, next_cell: IntArray, path: IntArray, count: int, window: int
 ) -> BoolArray:
@@ -64,7 +69,7 @@ def joined(
     consecutive steps of one episode.
     """
     seen = np.eye(count, dtype=bool)
-    for k in range(window):
+    for k in range(min(window, len(path))):
         same = path[k:] == path[: len(path) - k]
         seen[cell[: len(path) - k][same], next_cell[k:][same]] = True
     return seen
@@ -115,6 +120,7 @@ class LandmarkGraph:
         emi = planner.emi
         phi, phi_next = (planner.embed(rows)[order] for rows in (batch.obs, batch.next_obs))
         self.phi = phi[spread_out(phi, landmarks)]  # [N, d]
+        self._points = array_of(self.phi)
         count = len(self.phi)
         cell, next_cell = self.cell(phi), self.cell(phi_next)
         # What actions cannot do at once, such as a change of position by forces, takes time too.
@@ -130,7 +136,7 @@ class LandmarkGraph:
         error = np.bincount(cell, share, count) / rows  # [N], of the transitions from each cell
         usual = max(float(np.median(error)), 1e-12)
         factor = np.maximum((error[:, None] + error) / (2 * usual), 1.0)
-        steps = np.maximum(self._steps(self.phi), SHORTEST)
+        steps = np.maximum(self.array_steps(self._points - self._points[:, None]), SHORTEST)
         near = np.argsort(steps, axis=1, kind="stable")[:, : neighbours + 1]
         weight = np.full((count, count), np.inf)
         np.put_along_axis(weight, near, unseen, axis=1)
@@ -141,15 +147,10 @@ class LandmarkGraph:
         # The cost of a step along each straight line, infinite if it is not one to take; [N, N].
         self.weight = np.where(line & (steps <= reach), 1.0, weight)
 
-    def _steps(self, phi: Tensor) -> FloatArray:
-        """The steps of the straight lines from φ [n, d] to all landmarks, [n, N]."""
-        return self.steps(self.phi - phi[:, None])
-
-    def steps(self, delta: Tensor) -> FloatArray:
+    def array_steps(self, delta: Array) -> FloatArray:
         """The steps of straight lines Δ, [..., d] to [...]: of the linear model, or if it is more,
         ‖Δ‖ divided by the largest displacement of one step in the data."""
-        found = torch.maximum(self.planner.steps(delta), delta.norm(dim=-1) / self.speed)
-        return found.cpu().double().numpy()
+        return np.maximum(self.planner.array_steps(delta), _norm(delta) / self.speed)
 
     def cell(self, phi: Tensor) -> IntArray:
         """The nearest landmark of each φ; [n, d] to [n]."""
@@ -161,14 +162,18 @@ class LandmarkGraph:
         The landmark j with the least sum of the line to j and the shortest path from j, or the
         goal itself, if the line to it is not longer.
         """
-        here, there = self.cell(phi), self.cell(goal)
+        start, end = array_of(phi), array_of(goal)
+        lines = self._points - start[:, None]  # [n, N, d]
+        here = _norm(lines).argmin(1)
+        there = _norm(self._points - end[:, None]).argmin(1)
         rows = np.arange(len(here))
-        over = self.weight[here] * self._steps(phi) + self.distance[:, there].T
+        over = self.weight[here] * self.array_steps(lines) + self.distance[:, there].T
         over[rows, here] = np.inf  # the way must go on
         best = over.argmin(1)
-        direct = self.weight[here, there] * self.steps(goal - phi)
-        go = torch.as_tensor(direct <= over[rows, best], device=phi.device)
-        return torch.where(go[:, None], goal, self.phi[best])
+        direct = self.weight[here, there] * self.array_steps(end - start)
+        go = direct <= over[rows, best]
+        chosen = np.where(go[:, None], end, self._points[best])
+        return torch.from_numpy(chosen).to(phi.device)
 
     def embed(self, obs: Columns) -> Tensor:
         """φ(s): [n, *observation] to [n, d]."""
@@ -176,8 +181,11 @@ class LandmarkGraph:
 
     def act(self, obs: Columns, goal: Tensor) -> Array:
         """The next actions [n, *action] for [n, *observation] and goals φ(g) [n, d]."""
-        phi = self.planner.embed(obs)
-        return self.planner.act_towards(obs, self.waypoint(phi, goal) - phi)
+        return self.act_from(obs, self.embed(obs), goal)
+
+    def act_from(self, obs: Columns, phi: Tensor, goal: Tensor) -> Array:
+        """The same if φ(s) [n, d] is known."""
+        return self.planner.act_from(obs, phi, self.waypoint(phi, goal))
 
     def path(self, phi: Tensor, goal: Tensor) -> Tensor:
         """The planned path from φ(s) [d] to φ(g) [d] over landmarks, [points, d], both included."""

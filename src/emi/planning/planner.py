@@ -9,11 +9,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from emi.batch import Array, Columns, as_tensor
+from emi.batch import Array, Columns, FloatArray, as_tensor
 from emi.errors import UserError
 from emi.intrinsic.emi import EMI
 from emi.planning.combination import all_actions, best_first_action, sums_of
-from emi.planning.projection import AffineActions, greedy_action, steps_to, straight_action
+from emi.planning.projection import (
+    AffineActions,
+    Effect,
+    greedy_action,
+    steps_to,
+    straight_action,
+)
+from emi.planning.small_networks import array_of, on_arrays
 
 Mode = Literal["straight", "greedy"]
 
@@ -49,11 +56,17 @@ class Planner:
         if groups is None:
             if not bool(torch.isfinite(emi.actions.limit).all()):
                 raise UserError("a planner needs bounded actions: give the Box finite bounds")
-            with torch.no_grad():
-                self._affine = AffineActions.of(emi.psi, emi.actions.size, emi.device)
+            self._psi_of = on_arrays(emi.psi, emi.device)
+            self._affine = AffineActions.of(self._psi_of, emi.actions.size)
+            if self.use_error:
+                self._features = on_arrays(emi.S.state, emi.device)
+                self._joint = on_arrays(emi.S.joint, emi.device)
+                mix = emi.S.action
+                self._mix = None if mix is None else on_arrays(mix, emi.device)
             return
         self._table = all_actions(groups)
         self._psi = emi.embed_action(self._table)
+        self._longest = max(float(self._psi.norm(dim=1).max()), 1e-12)
         self._sums, self._sizes = sums_of(self._psi, horizon - 1 if mode == "straight" else 0)
 
     def embed(self, obs: Columns) -> Tensor:
@@ -62,23 +75,34 @@ class Planner:
 
     def act(self, obs: Columns, goal: Tensor) -> Array:
         """The next actions [n, *action] for [n, *observation] and goals φ(g) [n, d]."""
-        return self.act_towards(obs, goal - self.embed(obs))
+        return self.act_from(obs, self.embed(obs), goal)
 
-    @torch.no_grad()
+    def act_from(self, obs: Columns, phi: Tensor, goal: Tensor) -> Array:
+        """The same if φ(s) [n, d] is known."""
+        return self.act_towards(obs, goal - phi)
+
     def act_towards(self, obs: Columns, delta: Tensor) -> Array:
         """The next actions [n, *action] towards the displacements Δ [n, d] of φ."""
-        error = self._error_of(obs) if self.use_error else None
         if self._affine is None:
-            return self._choose(delta, error)
+            return self._choose(delta, self._error_of(obs) if self.use_error else None)
         choose = straight_action if self.mode == "straight" else greedy_action
+        effect = self._effect_at(obs) if self.use_error else self._psi_of
+        u = choose(array_of(delta), self._affine, effect, self.refinements)
+        return self.emi.actions.inverse(torch.from_numpy(u))
 
-        def effect(u: Tensor) -> Tensor:
-            psi: Tensor = self.emi.psi(u)
-            return psi if error is None else psi + error(u)
+    def _effect_at(self, obs: Columns) -> Effect:
+        """ψ(·) + S(s, ·) of continuous actions, one for each of the n states."""
+        emi, psi, joint, mix = self.emi, self._psi_of, self._joint, self._mix
+        read = as_tensor(emi.entries.newest(emi.reading.observations(obs)), emi.device)
+        features = self._features(array_of(read))
 
-        u = choose(delta, self._affine, effect, self.refinements)
-        return self.emi.actions.inverse(u)
+        def effect(u: Array) -> Array:
+            action = u if mix is None else mix(u)
+            return psi(u) + joint(np.concatenate([features, action], 1))
 
+        return effect
+
+    @torch.no_grad()
     def _choose(self, delta: Tensor, error: Callable[[Tensor], Tensor] | None) -> Array:
         """Discrete actions [n, *action] towards Δ [n, d]."""
         n, count = len(delta), len(self._psi)
@@ -104,19 +128,19 @@ class Planner:
 
         return error
 
-    @torch.no_grad()
     def steps(self, delta: Tensor) -> Tensor:
         """The number of steps that a displacement Δ takes in the linear model; [..., d] to [...].
 
         For continuous actions it is exact in that model, before rounding up. For discrete actions
         it is a lower bound: ‖Δ‖ divided by the longest ‖ψ‖.
         """
-        flat = delta.reshape(-1, delta.shape[-1])
+        return torch.from_numpy(self.array_steps(array_of(delta))).to(delta)
+
+    def array_steps(self, delta: Array) -> FloatArray:
+        """The same for arrays."""
         if self._affine is not None:
-            found = steps_to(flat, self._affine)
-        else:
-            found = flat.norm(dim=1) / self._psi.norm(dim=1).max().clamp(min=1e-12)
-        return found.reshape(delta.shape[:-1])
+            return steps_to(delta, self._affine).astype(np.float64)
+        return np.asarray(np.linalg.norm(delta, axis=-1) / self._longest, np.float64)
 
     def prediction(self, obs: Columns, action: Array) -> Tensor:
         """φ(s) + ψ(a) + S(s, a), the predicted φ(s'); [n, d]."""

@@ -21,11 +21,11 @@ class Agent(Protocol):
     """A planner or a baseline."""
 
     def embed(self, obs: Columns) -> Tensor:
-        """What `act` needs of goals, [n, *observation] to [n, …]."""
+        """What `act_from` needs of states and goals, [n, *observation] to [n, …]."""
         ...
 
-    def act(self, obs: Columns, goal: Tensor) -> Array:
-        """The next actions [n, *action]."""
+    def act_from(self, obs: Columns, phi: Tensor, goal: Tensor) -> Array:
+        """The next actions [n, *action] for observations and the embeddings of s and g."""
         ...
 
 
@@ -137,7 +137,8 @@ def play_to_goals(agent: Agent, arena: Arena, limit: int, emi: EMI, shown: int) 
         if len(active) == 0:
             break
         actions[:] = 0
-        actions[active] = agent.act(arena.obs[active], goal[torch.from_numpy(active)])
+        obs = arena.obs[active]
+        actions[active] = agent.act_from(obs, agent.embed(obs), goal[torch.from_numpy(active)])
         reached = arena.step(actions)
         # What happens after the goal does not count: some environments start anew.
         where = np.where((steps < 0)[:shown, None], arena.position[:shown], positions[-1])

@@ -1,8 +1,9 @@
 """Ours, the paper's future work: plans in the embedding, and the paths they give.
 
-EMI explores without a reward; the embedding is then trained on a part of what it visited. Planners
-and baselines use the same data and go to the same goals. "Straight" is the first action of the
-shortest plan in the linear model, "greedy" its one-step version, "graph" goes over landmarks.
+EMI explores without a reward, and for the last 30 % of the steps by planning. The embedding is
+then trained on a part of what was visited. Planners and baselines use the same data and go to the
+same goals. "Straight" is the first action of the shortest plan in the linear model, "greedy" its
+one-step version, "graph" goes over landmarks.
 
 BoxImage: 200 uniform pairs of start and goal. BoxImageWall: the same, outside the wall. PointMaze:
 100 resets of its own. A goal of the boxes is reached within 2 units, one of the maze within the
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -49,8 +51,9 @@ from emi.report.tables import estimate, write_csv
 from emi.reproduction.arenas import MAZE, Agent, Arena, BoxArena, MazeArena, play_to_goals
 from emi.reproduction.drawing import table_of, write_markdown
 from emi.reproduction.experiment import Budget, Cell, Experiment, FileMaker, Found
+from emi.reproduction.planned_exploration import explore_by_planning
 from emi.reproduction.planning_baselines import CEM, Cloning, ForwardICM, RandomActions
-from emi.training.exploration import explore
+from emi.training.exploration import explore, one_batch
 from emi.training.presets import resolve
 from emi.training.trainer import Trainer
 from emi.untrusted_file import read_file
@@ -65,10 +68,12 @@ TITLES = {
     "random": "random actions",
 }
 SEEDS = range(5)
-KEPT = 60_000  # transitions of the exploration that models are trained on
+KEPT = 20_000  # transitions of the policy's exploration that models are trained on, as whole paths
+PLANNED, ROUNDS = 0.3, 3  # share of the exploration that is planned, and in how many parts
 SLOWEST = 1.2  # of the shortest number of steps: a path that takes longer is not a good one
 SHOWN = 12  # pairs whose paths are stored
-TIMED = 30  # decisions
+TIMED = 200  # decisions of one environment
+TIMED_TOGETHER = 5  # decisions of all environments at once
 FEWEST_STEPS = 20_000  # of a scaled exploration
 MOST_BYTES = 4_000_000  # of a file that is read
 
@@ -85,7 +90,7 @@ class PlanningTask:
     limit: int  # steps after which a goal counts as not reached
     question: str
     settings: Mapping[str, Any] = field(default_factory=dict)  # of the run
-    passes: int = 2  # over the kept data, of `epochs` each
+    passes: int = 2  # over the data so far, of `epochs` each, whenever EMI is trained on them
     graph: Mapping[str, Any] = field(default_factory=dict)  # settings of LandmarkGraph
     use_error: bool = False  # on images λ_error = 100 makes S a fraction of a percent of ψ
 
@@ -134,13 +139,26 @@ POINT_MAZE = PlanningTask(
 
 
 def explored(task: PlanningTask, seed: int, steps: int) -> tuple[EMI, Transitions]:
-    """EMI after a reward-free exploration of so many steps, and a part of what it visited."""
-    settings = {"seed": seed, "steps": steps, "threads": 1, "reward": "none", **task.settings}
-    config = resolve(task.env, "emi", settings)
+    """EMI after a reward-free exploration of so many steps, trained on a part of what it visited.
+
+    The policy is trained on the bonus first. Then the planner explores, and all that it visits is
+    kept. It improves with its own data: each part begins with training on all before it.
+    """
+    planned = round(PLANNED * steps)
+    settings = {"seed": seed, "steps": steps - planned, "threads": 1, "reward": "none"}
+    config = resolve(task.env, "emi", settings | dict(task.settings))
+    rng = np.random.default_rng(seed)
     with contextlib.closing(Trainer(config)) as trainer:
         data = explore(trainer, config.iterations, KEPT)
-        assert isinstance(trainer.intrinsic, EMI)
-        return trainer.intrinsic, data
+        emi = trainer.intrinsic
+        assert isinstance(emi, EMI)
+        for _ in range(ROUNDS):
+            fit(emi, data, task.passes, rng)
+            graph = LandmarkGraph(Planner(emi, use_error=task.use_error), data, **task.graph)
+            new = explore_by_planning(trainer.envs, graph, planned // ROUNDS, rng)
+            data = one_batch([data, new])
+    fit(emi, data, task.passes, rng)
+    return emi, data
 
 
 def agents(
@@ -172,17 +190,21 @@ def agents(
     }
 
 
-def decision_seconds(agent: Agent, arena: Arena) -> Array:
-    """The median time of a decision for one environment, and that of its embedding alone; [2]."""
-    goal, seconds = agent.embed(arena.goal[:1]), []
-    for row in range(TIMED):
-        obs = arena.obs[row : row + 1]
+def decision_seconds(agent: Agent, arena: Arena, rows: int, repeats: int) -> Array:
+    """The time of a decision for `rows` environments at once, and that of their embedding alone.
+
+    Medians, divided by the number of environments; [2].
+    """
+    goals, seconds, n = agent.embed(arena.goal), [], len(arena.obs)
+    for first in range(repeats):
+        which = np.arange(first, first + min(rows, n)) % n
+        obs, goal = arena.obs[which], goals[torch.from_numpy(which)]
         start = time.perf_counter()
-        agent.embed(obs)
+        phi = agent.embed(obs)
         middle = time.perf_counter()
-        agent.act(obs, goal)  # embeds again
-        seconds.append((time.perf_counter() - middle, middle - start))
-    return np.median(seconds, axis=0)
+        agent.act_from(obs, phi, goal)
+        seconds.append((time.perf_counter() - start, middle - start))
+    return np.median(seconds, axis=0) / len(which)
 
 
 def make(
@@ -192,17 +214,18 @@ def make(
     torch.set_num_threads(1)
     for seed in dict.fromkeys(seed for _, seed in cells):
         emi, data = explored(task, seed, steps)
-        fit(emi, data, task.passes, np.random.default_rng(seed))
         makers = agents(task, emi, data, seed)
         for variant in (name for name in TITLES if (name, seed) in cells):
             agent, arena = makers[variant](), task.arena(task.pairs, seed)
-            seconds = decision_seconds(agent, arena)
+            seconds = decision_seconds(agent, arena, 1, TIMED)
+            together = decision_seconds(agent, arena, task.pairs, TIMED_TOGETHER)
             found = play_to_goals(agent, arena, task.limit, emi, SHOWN)
             found |= {
                 "shortest": arena.shortest,
                 "targets": arena.target[:SHOWN].astype(np.float32),
                 "goals": emi.embed_state(arena.goal[:SHOWN]).numpy(),
                 "seconds": seconds,
+                "seconds_together": together,
                 "samples": np.array([steps]),
             }
             write_durably(root / task.files[variant, seed], save(found))
@@ -252,6 +275,10 @@ def _check(arrays: dict[str, Array]) -> None:
             raise ValueError(f"{name} is not finite")
     if len(arrays["steps"]) != len(arrays["shortest"]) or len(arrays["seconds"]) != 2:
         raise ValueError("steps, shortest or seconds have a wrong length")
+    # Files of earlier versions do not have it.
+    together = arrays.get("seconds_together", arrays["seconds"])
+    if together.shape != (2,) or not np.isfinite(together).all():
+        raise ValueError("seconds_together is not two numbers")
 
 
 def sizes(root: Path, task: PlanningTask) -> dict[Cell, int]:
@@ -278,6 +305,8 @@ def draw(found: Found, stem: Path, task: PlanningTask) -> list[Path]:
             "in_time": in_time(arrays),
             "seconds_per_decision": float(arrays["seconds"][0]),
             "seconds_of_embedding": float(arrays["seconds"][1]),
+            "planning_seconds": planning_seconds(arrays, "seconds"),
+            "planning_seconds_together": planning_seconds(arrays, "seconds_together"),
         }
         for (variant, seed), arrays in cells.items()
     ]
@@ -288,9 +317,22 @@ def draw(found: Found, stem: Path, task: PlanningTask) -> list[Path]:
     ]
 
 
+def planning_seconds(found: Mapping[str, Array], kind: str) -> float:
+    """The seconds of a decision without φ(s), which all planners compute alike; NaN if unknown."""
+    if kind not in found:
+        return math.nan
+    decision, embedding = found[kind].tolist()
+    return float(decision - embedding)
+
+
 def _table(cells: dict[Cell, dict[str, Array]]) -> str:
-    """Means over the seeds."""
+    """Means over the seeds; medians of times."""
     rows = []
+    times = {"planning": "seconds", "planning, all at once": "seconds_together"}
+    cem = {
+        kind: np.median([planning_seconds(a, kind) for (v, _), a in cells.items() if v == "cem"])
+        for kind in (times.values() if any(v == "cem" for v, _ in cells) else ())
+    }
     for variant in (v for v in TITLES if any(v == name for name, _ in cells)):
         own = [arrays for (name, _), arrays in cells.items() if name == variant]
         row = {"": TITLES[variant], "seeds": str(len(own))}
@@ -300,11 +342,21 @@ def _table(cells: dict[Cell, dict[str, Array]]) -> str:
             columns[f"within {SLOWEST} times the shortest [95 % CI]"] = timely
         for name, values in columns.items():
             row[name] = estimate(Estimate.of_mean(np.array(values)), len(values), decimals=3)
-        decision, embedding = 1e3 * np.median([a["seconds"] for a in own], axis=0)
-        row["ms per decision"] = f"{decision:.2f}"
-        row["of it planning"] = f"{max(decision - embedding, 0):.2f}"
+        row["ms per decision"] = f"{1e3 * np.median([a['seconds'][0] for a in own]):.2f}"
+        for name, kind in times.items():
+            seconds = float(np.median([planning_seconds(a, kind) for a in own]))
+            row[f"{name}, µs"] = _rounded(1e6 * seconds)
+            if cem:
+                row[f"CEM / this, {name}"] = _rounded(cem[kind] / max(seconds, 1e-9))
         rows.append(row)
     return table_of(rows)
+
+
+def _rounded(number: float) -> str:
+    """Two digits, or all those before the point; a dash if it is not known."""
+    if math.isnan(number):
+        return "–"
+    return f"{number:,.0f}" if number >= 10 else f"{number:.2g}"
 
 
 @in_our_style

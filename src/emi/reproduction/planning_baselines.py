@@ -21,7 +21,10 @@ from emi.intrinsic.reading import Reading
 from emi.nets import mlp, newest_entries, trunk
 from emi.planning.landmarks import paths_of
 
-CEM_SAMPLES, CEM_ELITES, CEM_ITERATIONS, CEM_HORIZON = 300, 30, 10, 10
+# Samples, elites and rounds as in DINO-WM's and stable-worldmodel's configurations.
+CEM_SAMPLES, CEM_ELITES, CEM_ITERATIONS = 300, 30, 30
+CEM_HORIZON = 10
+CEM_ROWS = 8  # states planned for at once: with more, the intermediate results leave the cache
 ICM_CANDIDATES = 64  # actions that are compared
 CLONED_AHEAD = 50  # the goal of a cloned action is at most so many steps later
 CLONING_STEPS = 2_000  # minibatches of 256
@@ -30,7 +33,7 @@ CLONING_STEPS = 2_000  # minibatches of 256
 class CEM:
     """The cross-entropy method on φ(s) + Σ ψ(a), replanned in every step, as is usual.
 
-    300 sequences of 10 actions, 10 rounds, the 30 best are kept: the usual size.
+    300 sequences of 10 actions, 30 rounds, the 30 best are kept.
     """
 
     def __init__(self, emi: EMI, seed: int) -> None:
@@ -42,9 +45,14 @@ class CEM:
         return self.emi.embed_state(obs)
 
     @torch.no_grad()
-    def act(self, obs: Columns, goal: Tensor) -> Array:
-        """The first actions [n, *action] of the best sequences towards goals φ(g) [n, d]."""
-        delta, k = goal - self.embed(obs), self.emi.actions.size
+    def act_from(self, obs: Columns, phi: Tensor, goal: Tensor) -> Array:
+        """The first actions [n, *action] of the best sequences from φ(s) to φ(g); [n, d] each."""
+        found = [self._first_actions(delta) for delta in (goal - phi).split(CEM_ROWS)]
+        return self.emi.actions.inverse(torch.cat(found))
+
+    def _first_actions(self, delta: Tensor) -> Tensor:
+        """The same as vectors [n, size], for displacements Δ [n, d]."""
+        k = self.emi.actions.size
         mean = torch.zeros(len(delta), 1, CEM_HORIZON, k)
         std = torch.ones_like(mean)
         for _ in range(CEM_ITERATIONS):
@@ -55,7 +63,7 @@ class CEM:
             best = cost.topk(CEM_ELITES, largest=False).indices
             elites = plans.gather(1, best[..., None, None].expand(-1, -1, CEM_HORIZON, k))
             mean, std = elites.mean(1, keepdim=True), elites.std(1, keepdim=True)
-        return self.emi.actions.inverse(mean[:, 0, 0])
+        return mean[:, 0, 0]
 
 
 class ForwardICM:
@@ -71,9 +79,9 @@ class ForwardICM:
         return self.icm.embed_state(obs)
 
     @torch.no_grad()
-    def act(self, obs: Columns, goal: Tensor) -> Array:
-        """The next actions [n, *action] towards goals φ(g) [n, d]."""
-        phi, count = self.embed(obs), len(self._candidates)
+    def act_from(self, obs: Columns, phi: Tensor, goal: Tensor) -> Array:
+        """The next actions [n, *action] from ICM's φ(s) to φ(g); [n, d] each."""
+        count = len(self._candidates)
         states = phi.repeat_interleave(count, 0)
         actions = self._candidates.repeat(len(phi), 1)
         after = self.icm.f(torch.cat([states, actions], 1)).reshape(len(phi), count, -1)
@@ -124,13 +132,13 @@ class Cloning(nn.Module):
         return self.head(torch.cat([self.features(obs), self.features(goal)], 1))
 
     def embed(self, obs: Columns) -> Tensor:
-        """The features of a goal, [n, *observation] to [n, width]."""
+        """The features of states, [n, *observation] to [n, width]."""
         return in_pieces(self.features, "cpu", self._read(obs))
 
     @torch.no_grad()
-    def act(self, obs: Columns, goal: Tensor) -> Array:
-        """The cloned actions [n, *action] towards goals, given by their features [n, width]."""
-        u = self.head(torch.cat([self.features(self._read(obs)), goal], 1)).clamp(-1, 1)
+    def act_from(self, obs: Columns, phi: Tensor, goal: Tensor) -> Array:
+        """The cloned actions [n, *action], given the features of s and of the goal [n, width]."""
+        u = self.head(torch.cat([phi, goal], 1)).clamp(-1, 1)
         return self.actions.inverse(u)
 
 
@@ -145,8 +153,8 @@ class RandomActions:
         """Nothing: [n, 0]."""
         return torch.zeros(len(np.asarray(obs)), 0)
 
-    def act(self, obs: Columns, goal: Tensor) -> Array:
-        """Actions [n, *action] that do not depend on the goal."""
+    def act_from(self, obs: Columns, phi: Tensor, goal: Tensor) -> Array:
+        """Actions [n, *action] that depend neither on the state nor on the goal."""
         return self._actions.inverse(
             2 * torch.rand(len(goal), self._actions.size, generator=self._rng) - 1
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -17,7 +17,7 @@ def explore(trainer: Trainer, iterations: int, keep: int) -> Transitions:
     its own number in `env_index`. The policy changes from batch to batch, so that these data cover
     more than what one policy visits.
     """
-    return _joined(list(_kept(trainer, iterations, keep)))
+    return one_batch(list(_kept(trainer, iterations, keep)))
 
 
 def _kept(trainer: Trainer, iterations: int, keep: int) -> Iterator[Transitions]:
@@ -38,8 +38,12 @@ def _some(batch: Transitions, which: IntArray) -> Transitions:
     return Transitions(obs, batch.action[which], next_obs, env_index, ended)
 
 
-def _joined(parts: list[Transitions]) -> Transitions:
-    """One batch; each observation is stored once, also if it is both s and s'."""
+def one_batch(parts: Sequence[Transitions]) -> Transitions:
+    """One batch of several, whose paths have numbers of their own.
+
+    The observations of each part are rows of one pool. Each is stored once, also if it is both s
+    and s'.
+    """
     pools: list[Array] = []
     first: list[IntArray] = []
     second: list[IntArray] = []
@@ -47,7 +51,8 @@ def _joined(parts: list[Transitions]) -> Transitions:
     rows = paths = 0
     for part in parts:
         both = union(part.obs, part.next_obs)
-        assert both is not None, "a rollout has one pool"
+        if both is None:
+            raise ValueError("the observations of a part must be rows of one pool")
         pools.append(np.asarray(both.rows))
         first.append(both.first + rows)
         second.append(both.second + rows)
