@@ -23,6 +23,7 @@ from emi.reproduction import (
     paper_settings,
     performance_profile,
     planning,
+    planning_choices,
     recipe,
     recipe_coefficients,
     report_page,
@@ -72,6 +73,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     planning.BOX_EXPERIMENT,
     planning.WALL_EXPERIMENT,
     planning.MAZE_EXPERIMENT,
+    planning_choices.EXPERIMENT,
     report_page.EXPERIMENT,
 )
 
