@@ -135,7 +135,7 @@ def test_everything_is_drawn_and_the_same_runs_give_the_same_bytes(
         "planning_box",
         "planning_wall",
         "planning_maze",
-    "planning_choices",
+        "planning_choices",
     }
     assert all(str(path) in said.out.splitlines() for path in whole.iterdir())
     # Nothing is scaled, and nothing says so.
