@@ -57,7 +57,8 @@ def nearest(phi: Tensor, points: Tensor) -> IntArray:
 
 
 def _norm(delta: Array) -> Array:
-    return np.sqrt(np.square(delta).sum(-1))  # a half of the time of np.linalg.norm on a few rows
+    # A third of the time of np.linalg.norm on a few rows.
+    return np.sqrt(np.einsum("...d,...d->...", delta, delta))
 
 
 def joined(
@@ -150,7 +151,11 @@ class LandmarkGraph:
     def array_steps(self, delta: Array) -> FloatArray:
         """The steps of straight lines Δ, [..., d] to [...]: of the linear model, or if it is more,
         ‖Δ‖ divided by the largest displacement of one step in the data."""
-        return np.maximum(self.planner.array_steps(delta), _norm(delta) / self.speed)
+        return self._steps(delta, _norm(delta))
+
+    def _steps(self, delta: Array, length: Array) -> FloatArray:
+        """The same if ‖Δ‖ is known."""
+        return np.maximum(self.planner.array_steps(delta), length / self.speed)
 
     def cell(self, phi: Tensor) -> IntArray:
         """The nearest landmark of each φ; [n, d] to [n]."""
@@ -163,15 +168,20 @@ class LandmarkGraph:
         goal itself, if the line to it is not longer.
         """
         start, end = array_of(phi), array_of(goal)
-        lines = self._points - start[:, None]  # [n, N, d]
-        here = _norm(lines).argmin(1)
+        n, count = len(start), len(self._points)
+        # To the landmarks, and last to the goal; [n, N + 1, d].
+        lines = np.empty((n, count + 1, start.shape[1]), start.dtype)
+        np.subtract(self._points, start[:, None], out=lines[:, :count])
+        np.subtract(end, start, out=lines[:, count])
+        length = _norm(lines)
+        here = length[:, :count].argmin(1)
         there = _norm(self._points - end[:, None]).argmin(1)
-        rows = np.arange(len(here))
-        over = self.weight[here] * self.array_steps(lines) + self.distance[:, there].T
+        steps, rows = self._steps(lines, length), np.arange(n)
+        weight = self.weight[here]  # [n, N]
+        over = weight * steps[:, :count] + self.distance[:, there].T
         over[rows, here] = np.inf  # the way must go on
         best = over.argmin(1)
-        direct = self.weight[here, there] * self.array_steps(end - start)
-        go = direct <= over[rows, best]
+        go = weight[rows, there] * steps[:, count] <= over[rows, best]
         chosen = np.where(go[:, None], end, self._points[best])
         return torch.from_numpy(chosen).to(phi.device)
 
