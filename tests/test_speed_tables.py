@@ -37,6 +37,11 @@ def test_a_table_equals_the_output_of_its_benchmark(page: str, printed: tuple[st
     assert len(tables) >= len(printed)
 
 
+def test_the_times_of_plans_are_those_of_the_benchmark() -> None:
+    (table,) = TABLE.findall((ROOT / "results" / "speed" / "planning_speed.txt").read_text("utf-8"))
+    assert table in (ROOT / "docs" / "planning.md").read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize("path", sorted((ROOT / "results" / "speed").glob("*.csv")), ids=str)
 def test_a_file_of_a_benchmark_comes_from_one_commit_and_one_machine(path: Path) -> None:
     with path.open(encoding="utf-8", newline="") as file:
