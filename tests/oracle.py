@@ -5,12 +5,17 @@ A transition that mixes episodes or skips a step is visible in the numbers.
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
+
+# Steps of a test in another trainer, of all environments. EMI_ORACLE_STEPS=100_000 takes minutes; a
+# tenth of that is enough for every test run.
+STEPS = int(os.environ.get("EMI_ORACLE_STEPS", "10_000"))
 
 
 class OracleVectorEnv(VectorEnv):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import gymnasium
@@ -11,6 +10,7 @@ import pytest
 import torch
 from gymnasium.spaces import Box, Dict, Discrete
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from oracle import STEPS
 from stable_baselines3 import DQN, PPO
 from stable_baselines3.common.vec_env import (
     DummyVecEnv,
@@ -26,8 +26,6 @@ from emi.batch import Transitions, joined
 from emi.images import FrameStack
 
 SPACE = Dict({"who": Box(-np.inf, np.inf, (2,)), "time": Box(-np.inf, np.inf, (1,))})
-# Of all environments. 100,000 take about a minute.
-STEPS = int(os.environ.get("EMI_ORACLE_STEPS", "10_000"))
 
 
 class DictOracle(gymnasium.Env):

@@ -15,7 +15,7 @@ import pytest
 import torch
 from gymnasium.spaces import Box, Dict, Discrete
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from oracle import OracleVectorEnv
+from oracle import STEPS, OracleVectorEnv
 from skrl.agents.torch.a2c import A2C
 from skrl.agents.torch.cem import CEM
 from skrl.agents.torch.ddpg import DDPG
@@ -225,12 +225,12 @@ def test_rollouts_use_every_transition_once_and_none_crosses_an_episode(
     env = wrap_env(inner, wrapper="gymnasium", verbose=False)
     agent = agent_of("A2C", env, tmp_path, size=50)
     intrinsic = add_intrinsic_reward(agent, env, method, 0.5)
-    train(agent, env, 500)  # 10,000 steps
-    assert method.calls == ["score", "learn"] * 10
+    train(agent, env, STEPS // 20)
+    assert method.calls == ["score", "learn"] * (STEPS // 1_000)
     assert_truth(method.scored, inner)
     assert_truth(method.learnt, inner)
     assert intrinsic.steps == np.stack(inner.real).sum()
-    assert (intrinsic.steps == 10_000) == (mode is SAME)
+    assert (intrinsic.steps == STEPS) == (mode is SAME)
 
 
 @MODES
@@ -241,9 +241,9 @@ def test_replay_uses_every_transition_once_and_none_crosses_an_episode(
     env = wrap_env(inner, wrapper="gymnasium", verbose=False)
     agent = agent_of("DQN", env, tmp_path, size=100)
     intrinsic = add_intrinsic_reward(agent, env, method, 0.5, learn_every=50)
-    train(agent, env, 500)
-    assert method.calls.count("learn") == 10
-    assert method.calls.count("score") == 500 - 49  # nothing before the first training
+    train(agent, env, STEPS // 20)
+    assert method.calls.count("learn") == STEPS // 1_000
+    assert method.calls.count("score") == STEPS // 20 - 49  # nothing before the first training
     assert_truth(method.learnt, inner)
     real = np.stack(inner.real)
     known = {tuple(state) for state in np.stack(inner.states)[real].tolist()}

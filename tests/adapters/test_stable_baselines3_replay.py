@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
 import pickle
 import warnings
 from collections.abc import Callable
@@ -15,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium.spaces import Box, Dict, Discrete
+from oracle import STEPS
 from sb3_contrib import QRDQN, TQC, CrossQ
 from stable_baselines3 import DDPG, DQN, SAC, TD3, HerReplayBuffer
 from stable_baselines3.common.buffers import NStepReplayBuffer, ReplayBuffer
@@ -118,8 +118,6 @@ REPLAYS = {
     "normalised": Settings(True),
     "normalised, less memory": Settings(True, **SAVING),
 }
-# 100,000 steps take a minute for all; a tenth of them is enough for every test run.
-STEPS = int(os.environ.get("EMI_ORACLE_STEPS", "10_000"))
 
 
 @pytest.mark.parametrize("replay", REPLAYS)
