@@ -95,7 +95,9 @@ def test_a_curved_psi_is_met_by_refinement() -> None:
     error = {}
     for refinements in (0, 6):
         planner = Planner(method, refinements=refinements)
-        action = torch.from_numpy(planner.act_towards(np.zeros((1, 2), np.float32), delta))
+        action = torch.from_numpy(
+            planner.act_towards(planner.encode(np.zeros((1, 2), np.float32)), delta.numpy())
+        )
         error[refinements] = float((method.psi(action) - delta).norm())
     assert error[6] < 1e-4 < error[0]
 
@@ -103,7 +105,9 @@ def test_a_curved_psi_is_met_by_refinement() -> None:
 def test_greedy_minimises_the_distance_after_one_step() -> None:
     planner = Planner(exact(spaces.Box(-1, 1, (2,))), "greedy", refinements=200)
     delta = torch.from_numpy(points(2)) @ SKEW.T
-    found = planner.act_towards(np.zeros((len(delta), 2), np.float32), delta)
+    found = planner.act_towards(
+        planner.encode(np.zeros((len(delta), 2), np.float32)), delta.numpy()
+    )
     grid = np.stack(np.meshgrid(*[np.linspace(-1, 1, 81)] * 2), -1).reshape(-1, 2)
     effects = torch.from_numpy(grid.astype(np.float32)) @ SKEW.T
     best = torch.cdist(delta, effects).amin(1)
@@ -116,7 +120,7 @@ def test_discrete_search_equals_brute_force(horizon: int) -> None:
     psi = torch.randn(4, 2, generator=torch.Generator().manual_seed(0))
     planner = Planner(exact(spaces.Discrete(4), torch.eye(2), psi), horizon=horizon)
     delta = 2 * torch.randn(30, 2, generator=torch.Generator().manual_seed(1))
-    found = planner.act_towards(np.zeros((30, 2), np.float32), delta)
+    found = planner.act_towards(planner.encode(np.zeros((30, 2), np.float32)), delta.numpy())
     for own, wanted in zip(found, delta, strict=True):
         plans = [
             plan for k in range(1, horizon + 1) for plan in itertools.product(range(4), repeat=k)
@@ -180,8 +184,9 @@ def test_the_error_model_changes_the_first_action() -> None:
 
     method.S = Blocked()  # type: ignore[assignment]
     obs, delta = np.zeros((1, 2), np.float32), torch.tensor([[1.0, 0.9]])
-    assert Planner(method, "greedy").act_towards(obs, delta).tolist() == [1]
-    assert Planner(method, "greedy", use_error=False).act_towards(obs, delta).tolist() == [0]
+    for use_error, action in ((True, 1), (False, 0)):
+        planner = Planner(method, "greedy", use_error=use_error)
+        assert planner.act_towards(planner.encode(obs), delta.numpy()).tolist() == [action]
 
 
 def test_unbounded_actions_are_refused() -> None:

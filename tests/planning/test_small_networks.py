@@ -65,5 +65,5 @@ def test_actions_equal_those_computed_by_pytorch(mode: Mode, layer: bool, use_er
         for _ in range(3):
             effect = method.psi(u) + (method.S(obs, u) if use_error else 0)
             u = (u + (target - effect) @ gain).clamp(-1, 1)
-    found = planner.act_towards(obs.numpy(), delta)
+    found = planner.act_towards(planner.encode(obs.numpy()), delta.numpy())
     np.testing.assert_allclose(found, u, atol=1e-5)

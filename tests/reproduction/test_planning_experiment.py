@@ -49,7 +49,10 @@ class Compass:
     def embed(self, obs: np.ndarray) -> torch.Tensor:
         return torch.arange(len(obs))[:, None]
 
-    def act_from(self, obs: np.ndarray, phi: torch.Tensor, goal: torch.Tensor) -> np.ndarray:
+    def encode(self, obs: np.ndarray) -> None:
+        return None
+
+    def act_from(self, state: None, goal: torch.Tensor) -> np.ndarray:
         rows = goal[:, 0].numpy()
         return (self.arena.target - self.arena.position)[rows].clip(-1, 1).astype(np.float32)
 
@@ -75,11 +78,11 @@ def test_an_optimal_agent_takes_the_shortest_number_of_steps() -> None:
 def test_cem_goes_towards_the_goal() -> None:
     agent = CEM(exact(spaces.Box(-1, 1, (2,)), torch.eye(2)), seed=0)
     goals = torch.tensor([[30.0, -30.0], [0.0, 0.0]])
-    found = agent.act_from(np.zeros((2, 2)), torch.zeros(2, 2), goals)
+    found = agent.act_from(torch.zeros(2, 2), goals)
     assert found[0, 0] > 0.9
     assert found[0, 1] < -0.9
     assert np.abs(found).max() <= 1
-    many = agent.act_from(np.zeros((21, 2)), torch.zeros(21, 2), goals[:1].repeat(21, 1))
+    many = agent.act_from(torch.zeros(21, 2), goals[:1].repeat(21, 1))
     assert many.shape == (21, 2)
     assert (many[:, 0] > 0.9).all()  # also with several parts
 
@@ -93,7 +96,7 @@ def test_cloning_learns_the_direction_of_paths() -> None:
     agent = Cloning(spaces.Box(-2, 2, (1,)), spaces.Box(-1, 1, (1,)), seed=0)
     assert agent.learn(batch, steps=300) < 0.1
     start, goals = np.zeros((2, 1), np.float32), np.array([[0.5], [-0.5]], np.float32)
-    found = agent.act_from(start, agent.embed(start), agent.embed(goals))
+    found = agent.act_from(agent.encode(start), agent.embed(goals))
     assert found[0, 0] > 0.8
     assert found[1, 0] < -0.8
 
@@ -101,24 +104,27 @@ def test_cloning_learns_the_direction_of_paths() -> None:
 def test_random_actions_are_in_the_box() -> None:
     space = spaces.Box(np.float32(2), np.float32(5), (2,))
     agent, obs = RandomActions(space, 0), np.zeros((50, 2))
-    found = agent.act_from(obs, agent.embed(obs), agent.embed(obs))
+    found = agent.act_from(agent.encode(obs), agent.embed(obs))
     assert all(map(space.contains, found))
 
 
 class Ticking:
-    """An agent that needs 3 s and 2 s per state to embed them, and 5 s and 1 s to act."""
+    """An agent that needs 3 s and 2 s per state to encode them, and 5 s and 1 s to act."""
 
     def __init__(self) -> None:
         self.now = 0.0
 
     def embed(self, obs: np.ndarray) -> torch.Tensor:
+        return torch.zeros(len(obs), 1)
+
+    def encode(self, obs: np.ndarray) -> torch.Tensor:
         self.now += 3 + 2 * len(obs)
         return torch.zeros(len(obs), 1)
 
-    def act_from(self, obs: np.ndarray, phi: torch.Tensor, goal: torch.Tensor) -> np.ndarray:
-        assert len(obs) == len(phi) == len(goal)
-        self.now += 5 + len(obs)
-        return np.zeros((len(obs), 2), np.float32)
+    def act_from(self, phi: torch.Tensor, goal: torch.Tensor) -> np.ndarray:
+        assert len(phi) == len(goal)
+        self.now += 5 + len(phi)
+        return np.zeros((len(phi), 2), np.float32)
 
 
 def test_the_time_of_a_decision_is_that_of_one_environment(

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
+from emi.batch import Array
 from emi.spaces import ActionGroups, UnitRange, require_actions
 
 
@@ -55,10 +56,11 @@ class ActionVectors(nn.Module):
             return unit
         return torch.maximum(torch.minimum(unit, self.limit), -self.limit)
 
-    def inverse(self, unit: Tensor) -> np.ndarray:
+    def inverse(self, unit: Tensor | Array) -> Array:
         """Continuous actions [n, *action] of `space`, within its bounds, for [n, `size`]."""
-        flat = (self.centre + self.scale * unit).cpu().numpy()
         assert isinstance(self.space, gymnasium.spaces.Box)
+        rows = unit.cpu().numpy() if isinstance(unit, Tensor) else unit
+        flat = self.centre.cpu().numpy() + self.scale.cpu().numpy() * rows
         actions = flat.reshape(len(flat), *self.space.shape)
         # On a few rows, np.clip takes twice as long.
         bounded = np.minimum(np.maximum(actions, self.space.low), self.space.high)

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from emi.batch import Array, BoolArray, Columns, FloatArray, IntArray, Transitions
 from emi.errors import UserError
-from emi.planning.planner import Planner
+from emi.planning.planner import Encoded, Planner
 from emi.planning.small_networks import array_of
 
 LANDMARKS = 200
@@ -167,7 +167,9 @@ class LandmarkGraph:
         The landmark j with the least sum of the line to j and the shortest path from j, or the
         goal itself, if the line to it is not longer.
         """
-        start, end = array_of(phi), array_of(goal)
+        return torch.from_numpy(self._waypoint(array_of(phi), array_of(goal))).to(phi.device)
+
+    def _waypoint(self, start: Array, end: Array) -> Array:
         n, count = len(start), len(self._points)
         # To the landmarks, and last to the goal; [n, N + 1, d].
         lines = np.empty((n, count + 1, start.shape[1]), start.dtype)
@@ -182,20 +184,24 @@ class LandmarkGraph:
         over[rows, here] = np.inf  # the way must go on
         best = over.argmin(1)
         go = weight[rows, there] * steps[:, count] <= over[rows, best]
-        chosen = np.where(go[:, None], end, self._points[best])
-        return torch.from_numpy(chosen).to(phi.device)
+        return np.where(go[:, None], end, self._points[best])
 
     def embed(self, obs: Columns) -> Tensor:
         """φ(s): [n, *observation] to [n, d]."""
         return self.planner.embed(obs)
 
+    def encode(self, obs: Columns) -> Encoded:
+        """What a plan needs of the current observations [n, *observation]."""
+        return self.planner.encode(obs)
+
     def act(self, obs: Columns, goal: Tensor) -> Array:
         """The next actions [n, *action] for [n, *observation] and goals φ(g) [n, d]."""
-        return self.act_from(obs, self.embed(obs), goal)
+        return self.act_from(self.encode(obs), goal)
 
-    def act_from(self, obs: Columns, phi: Tensor, goal: Tensor) -> Array:
-        """The same if φ(s) [n, d] is known."""
-        return self.planner.act_from(obs, phi, self.waypoint(phi, goal))
+    def act_from(self, state: Encoded, goal: Tensor) -> Array:
+        """The same for encoded observations."""
+        phi = array_of(state.phi)
+        return self.planner.act_towards(state, self._waypoint(phi, array_of(goal)) - phi)
 
     def path(self, phi: Tensor, goal: Tensor) -> Tensor:
         """The planned path from φ(s) [d] to φ(g) [d] over landmarks, [points, d], both included."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from emi.batch import Array, Columns, FloatArray, as_tensor
+from emi.batch import Array, Columns, FloatArray, as_tensor, in_pieces
 from emi.errors import UserError
 from emi.intrinsic.emi import EMI
 from emi.planning.combination import all_actions, best_first_action, sums_of
@@ -23,6 +22,13 @@ from emi.planning.projection import (
 from emi.planning.small_networks import array_of, on_arrays
 
 Mode = Literal["straight", "greedy"]
+
+
+class Encoded(NamedTuple):
+    """The current states as a plan needs them."""
+
+    phi: Tensor  # φ(s) [n, d]
+    features: Tensor | None  # of S [n, width], if it is used
 
 
 class Planner:
@@ -59,7 +65,6 @@ class Planner:
             self._psi_of = on_arrays(emi.psi, emi.device)
             self._affine = AffineActions.of(self._psi_of, emi.actions.size)
             if self.use_error:
-                self._features = on_arrays(emi.S.state, emi.device)
                 self._joint = on_arrays(emi.S.joint, emi.device)
                 mix = emi.S.action
                 self._mix = None if mix is None else on_arrays(mix, emi.device)
@@ -73,28 +78,37 @@ class Planner:
         """φ(s): [n, *observation] to [n, d]."""
         return self.emi.embed_state(obs)
 
+    def encode(self, obs: Columns) -> Encoded:
+        """What a plan needs of the current observations [n, *observation], read once."""
+        emi = self.emi
+        read = emi.reading.observations(obs)
+        phi = emi.embed_read(read)
+        if not self.use_error:
+            return Encoded(phi, None)
+        return Encoded(phi, in_pieces(emi.S.state, emi.device, emi.entries.newest(read)))
+
     def act(self, obs: Columns, goal: Tensor) -> Array:
         """The next actions [n, *action] for [n, *observation] and goals φ(g) [n, d]."""
-        return self.act_from(obs, self.embed(obs), goal)
+        return self.act_from(self.encode(obs), goal)
 
-    def act_from(self, obs: Columns, phi: Tensor, goal: Tensor) -> Array:
-        """The same if φ(s) [n, d] is known."""
-        return self.act_towards(obs, goal - phi)
+    def act_from(self, state: Encoded, goal: Tensor) -> Array:
+        """The same for encoded observations."""
+        return self.act_towards(state, array_of(goal) - array_of(state.phi))
 
-    def act_towards(self, obs: Columns, delta: Tensor) -> Array:
+    def act_towards(self, state: Encoded, delta: Array) -> Array:
         """The next actions [n, *action] towards the displacements Δ [n, d] of φ."""
         if self._affine is None:
-            return self._choose(delta, self._error_of(obs) if self.use_error else None)
+            return self._choose(state, torch.from_numpy(delta).to(self.emi.device))
         choose = straight_action if self.mode == "straight" else greedy_action
-        effect = self._effect_at(obs) if self.use_error else self._psi_of
-        u = choose(array_of(delta), self._affine, effect, self.refinements)
-        return self.emi.actions.inverse(torch.from_numpy(u))
+        u = choose(delta, self._affine, self._effect_at(state), self.refinements)
+        return self.emi.actions.inverse(u)
 
-    def _effect_at(self, obs: Columns) -> Effect:
+    def _effect_at(self, state: Encoded) -> Effect:
         """ψ(·) + S(s, ·) of continuous actions, one for each of the n states."""
-        emi, psi, joint, mix = self.emi, self._psi_of, self._joint, self._mix
-        read = as_tensor(emi.entries.newest(emi.reading.observations(obs)), emi.device)
-        features = self._features(array_of(read))
+        if state.features is None:
+            return self._psi_of
+        psi, joint, mix = self._psi_of, self._joint, self._mix
+        features = array_of(state.features)
 
         def effect(u: Array) -> Array:
             action = u if mix is None else mix(u)
@@ -103,30 +117,18 @@ class Planner:
         return effect
 
     @torch.no_grad()
-    def _choose(self, delta: Tensor, error: Callable[[Tensor], Tensor] | None) -> Array:
+    def _choose(self, state: Encoded, delta: Tensor) -> Array:
         """Discrete actions [n, *action] towards Δ [n, d]."""
         n, count = len(delta), len(self._psi)
         effect = self._psi.expand(n, -1, -1)
-        if error is not None:
+        if state.features is not None:
             one_hot = self.emi.actions(as_tensor(self._table, self.emi.device))
             # S of every pair of a state and an action, the states slowest.
             every = one_hot.expand(n, -1, -1).reshape(n * count, -1)
-            effect = effect + error(every).reshape(n, count, -1)
+            features = state.features.repeat_interleave(count, 0)
+            effect = effect + self.emi.S.join(features, every).reshape(n, count, -1)
         chosen = best_first_action(delta, effect, self._sums, self._sizes)
         return self._table[chosen.cpu().numpy()]
-
-    def _error_of(self, obs: Columns) -> Callable[[Tensor], Tensor]:
-        """S(s, ·) on action vectors [m · n, size], m for each of the n states in turn."""
-        emi = self.emi
-        features = emi.S.state(
-            as_tensor(emi.entries.newest(emi.reading.observations(obs)), emi.device)
-        )
-
-        def error(u: Tensor) -> Tensor:
-            rows = features.repeat_interleave(len(u) // len(features), 0)
-            return emi.S.join(rows, u)
-
-        return error
 
     def steps(self, delta: Tensor) -> Tensor:
         """The number of steps that a displacement Δ takes in the linear model; [..., d] to [...].

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -21,11 +21,15 @@ class Agent(Protocol):
     """A planner or a baseline."""
 
     def embed(self, obs: Columns) -> Tensor:
-        """What `act_from` needs of states and goals, [n, *observation] to [n, …]."""
+        """What `act_from` needs of goals, [n, *observation] to [n, …]."""
         ...
 
-    def act_from(self, obs: Columns, phi: Tensor, goal: Tensor) -> Array:
-        """The next actions [n, *action] for observations and the embeddings of s and g."""
+    def encode(self, obs: Columns) -> Any:
+        """What `act_from` needs of the current observations [n, *observation]."""
+        ...
+
+    def act_from(self, state: Any, goal: Tensor) -> Array:
+        """The next actions [n, *action]."""
         ...
 
 
@@ -138,7 +142,7 @@ def play_to_goals(agent: Agent, arena: Arena, limit: int, emi: EMI, shown: int) 
             break
         actions[:] = 0
         obs = arena.obs[active]
-        actions[active] = agent.act_from(obs, agent.embed(obs), goal[torch.from_numpy(active)])
+        actions[active] = agent.act_from(agent.encode(obs), goal[torch.from_numpy(active)])
         reached = arena.step(actions)
         # What happens after the goal does not count: some environments start anew.
         where = np.where((steps < 0)[:shown, None], arena.position[:shown], positions[-1])

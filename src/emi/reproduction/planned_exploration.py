@@ -42,7 +42,7 @@ class Legs:
     def __call__(self, obs: Array) -> Array:
         """Action vectors [n, size] for observations [n, *observation]."""
         graph, rng = self.graph, self._rng
-        phi = graph.embed(obs)
+        state = graph.encode(obs)
         new = self._left <= 0
         self._goal[torch.from_numpy(new)] = graph.phi[
             torch.from_numpy(rng.integers(len(graph.phi), size=int(new.sum())))
@@ -51,10 +51,10 @@ class Legs:
         direction = rng.uniform(-1, 1, (int(new.sum()), self._direction.shape[1]))
         self._direction[new] = direction / np.abs(direction).max(1, keepdims=True)
         self._left[new] = LONGEST + BEYOND
-        near = graph.array_steps((self._goal - phi).cpu().numpy()) <= ARRIVED
+        near = graph.array_steps((self._goal - state.phi).cpu().numpy()) <= ARRIVED
         self._left[near] = np.minimum(self._left[near], BEYOND)
         self._left -= 1
-        actions = graph.act_from(obs, phi, self._goal)
+        actions = graph.act_from(state, self._goal)
         towards = graph.planner.emi.actions(torch.from_numpy(actions)).numpy()
         return np.where((self._left >= BEYOND)[:, None], towards, self._direction)
 

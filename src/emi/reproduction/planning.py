@@ -209,9 +209,9 @@ def decision_seconds(agent: Agent, arena: Arena, rows: int, repeats: int) -> Arr
         which = np.arange(first, first + min(rows, n)) % n
         obs, goal = arena.obs[which], goals[torch.from_numpy(which)]
         start = time.perf_counter()
-        phi = agent.embed(obs)
+        state = agent.encode(obs)
         middle = time.perf_counter()
-        agent.act_from(obs, phi, goal)
+        agent.act_from(state, goal)
         seconds.append((time.perf_counter() - start, middle - start))
     return np.median(seconds, axis=0) / len(which)
 

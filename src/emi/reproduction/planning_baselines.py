@@ -44,8 +44,12 @@ class CEM:
         """φ(s): [n, *observation] to [n, d]."""
         return self.emi.embed_state(obs)
 
+    def encode(self, obs: Columns) -> Tensor:
+        """The same for the current observations."""
+        return self.embed(obs)
+
     @torch.no_grad()
-    def act_from(self, obs: Columns, phi: Tensor, goal: Tensor) -> Array:
+    def act_from(self, phi: Tensor, goal: Tensor) -> Array:
         """The first actions [n, *action] of the best sequences from φ(s) to φ(g); [n, d] each."""
         found = [self._first_actions(delta) for delta in (goal - phi).split(CEM_ROWS)]
         return self.emi.actions.inverse(torch.cat(found))
@@ -78,8 +82,12 @@ class ForwardICM:
         """ICM's φ(s): [n, *observation] to [n, d]."""
         return self.icm.embed_state(obs)
 
+    def encode(self, obs: Columns) -> Tensor:
+        """The same for the current observations."""
+        return self.embed(obs)
+
     @torch.no_grad()
-    def act_from(self, obs: Columns, phi: Tensor, goal: Tensor) -> Array:
+    def act_from(self, phi: Tensor, goal: Tensor) -> Array:
         """The next actions [n, *action] from ICM's φ(s) to φ(g); [n, d] each."""
         count = len(self._candidates)
         states = phi.repeat_interleave(count, 0)
@@ -135,8 +143,12 @@ class Cloning(nn.Module):
         """The features of states, [n, *observation] to [n, width]."""
         return in_pieces(self.features, "cpu", self._read(obs))
 
+    def encode(self, obs: Columns) -> Tensor:
+        """The same for the current observations."""
+        return self.embed(obs)
+
     @torch.no_grad()
-    def act_from(self, obs: Columns, phi: Tensor, goal: Tensor) -> Array:
+    def act_from(self, phi: Tensor, goal: Tensor) -> Array:
         """The cloned actions [n, *action], given the features of s and of the goal [n, width]."""
         u = self.head(torch.cat([phi, goal], 1)).clamp(-1, 1)
         return self.actions.inverse(u)
@@ -153,7 +165,11 @@ class RandomActions:
         """Nothing: [n, 0]."""
         return torch.zeros(len(np.asarray(obs)), 0)
 
-    def act_from(self, obs: Columns, phi: Tensor, goal: Tensor) -> Array:
+    def encode(self, obs: Columns) -> Tensor:
+        """The same for the current observations."""
+        return self.embed(obs)
+
+    def act_from(self, phi: Tensor, goal: Tensor) -> Array:
         """Actions [n, *action] that depend neither on the state nor on the goal."""
         return self._actions.inverse(
             2 * torch.rand(len(goal), self._actions.size, generator=self._rng) - 1
