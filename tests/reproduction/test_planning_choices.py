@@ -15,7 +15,7 @@ from emi.reproduction.planning_choices import (
     REFERENCE,
     STUDIES,
     Choice,
-    Measure,
+    PlanningMeasure,
     load,
     make,
     save,
@@ -96,7 +96,9 @@ def test_run_and_draw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_table_has_means(tmp_path: Path) -> None:
     rows = {
-        ("BoxImage/d = 4", seed): Measure("BoxImage", "d = 4", seed, 100_000, 0.5 + seed / 4, 0.25)
+        ("BoxImage/d = 4", seed): PlanningMeasure(
+            "BoxImage", "d = 4", seed, 100_000, 0.5 + seed / 4, 0.25
+        )
         for seed in range(2)
     }
     save(tmp_path, rows)
@@ -109,6 +111,6 @@ def test_the_table_has_means(tmp_path: Path) -> None:
 def test_a_damaged_file_is_one_sentence(tmp_path: Path, line: str) -> None:
     save(tmp_path, {})
     path = tmp_path / planning_choices.FILE
-    path.write_text(f"{','.join(Measure._fields)}\n{line}\n")
+    path.write_text(f"{','.join(PlanningMeasure._fields)}\n{line}\n")
     with pytest.raises(UserError, match=r"is damaged .*: run planning_choices again"):
         load(tmp_path)

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from emi.batch import Array, BoolArray, Columns, FloatArray, IntArray, Transitions
 from emi.errors import UserError
-from emi.planning.planner import Encoded, Planner
+from emi.planning.planner import EncodedStates, Planner
 from emi.planning.small_networks import array_of
 
 LANDMARKS = 200
@@ -56,9 +56,13 @@ def nearest(phi: Tensor, points: Tensor) -> IntArray:
     return torch.cat(parts).cpu().numpy()
 
 
+def _square(delta: Array) -> Array:
+    """‖Δ‖², [..., d] to [...]; with its root, a third of the time of np.linalg.norm on few rows."""
+    return np.einsum("...d,...d->...", delta, delta)
+
+
 def _norm(delta: Array) -> Array:
-    # A third of the time of np.linalg.norm on a few rows.
-    return np.sqrt(np.einsum("...d,...d->...", delta, delta))
+    return np.sqrt(_square(delta))
 
 
 def joined(
@@ -144,6 +148,7 @@ class LandmarkGraph:
         weight = np.where(self.seen.T, np.minimum(weight, REVERSED), weight)
         weight = np.where(self.seen, 1.0, weight)
         self.distance = shortest_paths(weight * factor * steps)  # [N, N]
+        self._to = np.ascontiguousarray(self.distance.T)  # a row is read faster than a column
         line = shortest_paths(weight * steps) <= (detour + 1e-9) * steps
         # The cost of a step along each straight line, infinite if it is not one to take; [N, N].
         self.weight = np.where(line & (steps <= reach), 1.0, weight)
@@ -177,10 +182,10 @@ class LandmarkGraph:
         np.subtract(end, start, out=lines[:, count])
         length = _norm(lines)
         here = length[:, :count].argmin(1)
-        there = _norm(self._points - end[:, None]).argmin(1)
+        there = _square(self._points - end[:, None]).argmin(1)
         steps, rows = self._steps(lines, length), np.arange(n)
         weight = self.weight[here]  # [n, N]
-        over = weight * steps[:, :count] + self.distance[:, there].T
+        over = weight * steps[:, :count] + self._to[there]
         over[rows, here] = np.inf  # the way must go on
         best = over.argmin(1)
         go = weight[rows, there] * steps[:, count] <= over[rows, best]
@@ -190,7 +195,7 @@ class LandmarkGraph:
         """φ(s): [n, *observation] to [n, d]."""
         return self.planner.embed(obs)
 
-    def encode(self, obs: Columns) -> Encoded:
+    def encode(self, obs: Columns) -> EncodedStates:
         """What a plan needs of the current observations [n, *observation]."""
         return self.planner.encode(obs)
 
@@ -198,7 +203,7 @@ class LandmarkGraph:
         """The next actions [n, *action] for [n, *observation] and goals φ(g) [n, d]."""
         return self.act_from(self.encode(obs), goal)
 
-    def act_from(self, state: Encoded, goal: Tensor) -> Array:
+    def act_from(self, state: EncodedStates, goal: Tensor) -> Array:
         """The same for encoded observations."""
         phi = array_of(state.phi)
         return self.planner.act_towards(state, self._waypoint(phi, array_of(goal)) - phi)

@@ -24,7 +24,7 @@ from emi.planning.small_networks import array_of, on_arrays
 Mode = Literal["straight", "greedy"]
 
 
-class Encoded(NamedTuple):
+class EncodedStates(NamedTuple):
     """The current states as a plan needs them."""
 
     phi: Tensor  # φ(s) [n, d]
@@ -78,24 +78,24 @@ class Planner:
         """φ(s): [n, *observation] to [n, d]."""
         return self.emi.embed_state(obs)
 
-    def encode(self, obs: Columns) -> Encoded:
+    def encode(self, obs: Columns) -> EncodedStates:
         """What a plan needs of the current observations [n, *observation], read once."""
         emi = self.emi
         read = emi.reading.observations(obs)
         phi = emi.embed_read(read)
         if not self.use_error:
-            return Encoded(phi, None)
-        return Encoded(phi, in_pieces(emi.S.state, emi.device, emi.entries.newest(read)))
+            return EncodedStates(phi, None)
+        return EncodedStates(phi, in_pieces(emi.S.state, emi.device, emi.entries.newest(read)))
 
     def act(self, obs: Columns, goal: Tensor) -> Array:
         """The next actions [n, *action] for [n, *observation] and goals φ(g) [n, d]."""
         return self.act_from(self.encode(obs), goal)
 
-    def act_from(self, state: Encoded, goal: Tensor) -> Array:
+    def act_from(self, state: EncodedStates, goal: Tensor) -> Array:
         """The same for encoded observations."""
         return self.act_towards(state, array_of(goal) - array_of(state.phi))
 
-    def act_towards(self, state: Encoded, delta: Array) -> Array:
+    def act_towards(self, state: EncodedStates, delta: Array) -> Array:
         """The next actions [n, *action] towards the displacements Δ [n, d] of φ."""
         if self._affine is None:
             return self._choose(state, torch.from_numpy(delta).to(self.emi.device))
@@ -103,7 +103,7 @@ class Planner:
         u = choose(delta, self._affine, self._effect_at(state), self.refinements)
         return self.emi.actions.inverse(u)
 
-    def _effect_at(self, state: Encoded) -> Effect:
+    def _effect_at(self, state: EncodedStates) -> Effect:
         """ψ(·) + S(s, ·) of continuous actions, one for each of the n states."""
         if state.features is None:
             return self._psi_of
@@ -117,7 +117,7 @@ class Planner:
         return effect
 
     @torch.no_grad()
-    def _choose(self, state: Encoded, delta: Tensor) -> Array:
+    def _choose(self, state: EncodedStates, delta: Tensor) -> Array:
         """Discrete actions [n, *action] towards Δ [n, d]."""
         n, count = len(delta), len(self._psi)
         effect = self._psi.expand(n, -1, -1)

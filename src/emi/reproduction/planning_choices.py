@@ -90,7 +90,7 @@ STUDIES = {
 }
 
 
-class Measure(NamedTuple):
+class PlanningMeasure(NamedTuple):
     """One row of measures.csv."""
 
     study: str
@@ -103,7 +103,7 @@ class Measure(NamedTuple):
 
 VARIANTS = {f"{s}/{c}": (s, c) for s, study in STUDIES.items() for c in study.choices}
 CELLS: tuple[Cell, ...] = tuple((variant, seed) for seed in SEEDS for variant in VARIANTS)
-Measures = dict[Cell, Measure]
+Measures = dict[Cell, PlanningMeasure]
 
 
 def config_of(task: PlanningTask, seed: int, steps: int, **changes: Any) -> Any:
@@ -158,7 +158,7 @@ def measure(study: Study, emi: EMI, data: Transitions, seed: int) -> tuple[float
 
 
 def make(root: Path, cells: Sequence[Cell], steps: int, budget: Budget) -> None:
-    """Measure each (variant, seed) of `cells` on one thread; save after each."""
+    """PlanningMeasure each (variant, seed) of `cells` on one thread; save after each."""
     torch.set_num_threads(1)
     for seed in dict.fromkeys(seed for _, seed in cells):
         for name, study in STUDIES.items():
@@ -174,7 +174,9 @@ def make(root: Path, cells: Sequence[Cell], steps: int, budget: Budget) -> None:
                     data = untrained
                 emi = trained(study, choice, data, seed)
                 share, timely = measure(study, emi, data, seed)
-                row = Measure(name, title, seed, steps, share, -1.0 if timely is None else timely)
+                row = PlanningMeasure(
+                    name, title, seed, steps, share, -1.0 if timely is None else timely
+                )
                 save(root, load(root) | {(f"{name}/{title}", seed): row})
                 text = "" if timely is None else f", {timely:.1%} in time"
                 print(f"{name} seed {seed}, {title}: {share:.1%} reached{text}", flush=True)
@@ -193,9 +195,9 @@ def load(root: Path) -> Measures:
     return {(f"{row.study}/{row.choice}", row.seed): row for row in rows}
 
 
-def _measure(line: dict[str, str]) -> Measure:
+def _measure(line: dict[str, str]) -> PlanningMeasure:
     numbers = int(line["seed"]), int(line["steps"]), float(line["reached"]), float(line["in_time"])
-    row = Measure(line["study"], line["choice"], *numbers)
+    row = PlanningMeasure(line["study"], line["choice"], *numbers)
     if f"{row.study}/{row.choice}" not in VARIANTS or not all(abs(n) < 1e12 for n in numbers):
         raise ValueError("an unknown choice, or a number that is too large")
     return row
@@ -205,7 +207,7 @@ def save(root: Path, rows: Measures) -> None:
     """Write measures.csv in the order of the choices; the same rows give the same bytes."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(Measure._fields)
+    writer.writerow(PlanningMeasure._fields)
     order = list(VARIANTS)
     writer.writerows(rows[cell] for cell in sorted(rows, key=lambda c: (order.index(c[0]), c[1])))
     (root / FILE).parent.mkdir(parents=True, exist_ok=True)
