@@ -24,11 +24,14 @@ from typing import Any
 import numpy as np
 import torch
 from matplotlib.axes import Axes
+from matplotlib.patches import Rectangle
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from emi.batch import Array, Transitions
 from emi.durable_file import write_durably
+from emi.envs.box_image import BOX as BOX_SIDE
+from emi.envs.box_image import DOOR, KEEP_OFF
 from emi.errors import UserError
 from emi.intrinsic.emi import EMI
 from emi.intrinsic.icm import ICM
@@ -39,6 +42,7 @@ from emi.report.style import (
     BLUE,
     GREY,
     INK,
+    PALE,
     VERMILION,
     WIDTH,
     in_our_style,
@@ -93,6 +97,7 @@ class PlanningTask:
     settings: Mapping[str, Any] = field(default_factory=dict)  # of the run
     passes: int = 2  # over the data so far, of `epochs` each, whenever EMI is trained on them
     graph: Mapping[str, Any] = field(default_factory=dict)  # settings of LandmarkGraph
+    walls: tuple[tuple[float, float, float, float], ...] = ()  # x, y, width, height of no positions
     baseline_seeds: int = 5  # the first seeds, which have baselines too
     use_error: bool = False  # on images λ_error = 100 makes S a fraction of a percent of ψ
 
@@ -126,6 +131,10 @@ WALL = PlanningTask(
     200,
     300,
     "Do landmarks lead around a wall that the straight line in φ runs into (BoxImageWall)?",
+    walls=(
+        (BOX_SIDE / 2 - KEEP_OFF, 0, 2 * KEEP_OFF, DOOR[0]),
+        (BOX_SIDE / 2 - KEEP_OFF, DOOR[1], 2 * KEEP_OFF, BOX_SIDE - DOOR[1]),
+    ),
     baseline_seeds=2,
 )
 POINT_MAZE = PlanningTask(
@@ -143,6 +152,7 @@ POINT_MAZE = PlanningTask(
         "intrinsic.lambda_info": 0.1,
         "intrinsic.state_hidden": (128, 128),
     },
+    walls=((-1.5, -0.5, 2.0, 1.0),),  # two cells of the U
     use_error=True,
 )
 
@@ -383,6 +393,8 @@ def _draw_figure(
         set_heading(row[1], f"{TITLES[variant]}: φ")
         _draw_paths(row[1], _plane(own["phi"]), _plane(own["phi"], own["goals"]))
         set_heading(row[2], "True positions")
+        for x, y, width, height in task.walls:
+            row[2].add_patch(Rectangle((x, y), width, height, color=PALE, linewidth=0))
         _draw_paths(row[2], own["positions"], own["targets"])
     for row in axes[1:]:
         row[0].set_axis_off()
