@@ -15,7 +15,7 @@ from matplotlib.figure import Figure, SubFigure
 from emi.errors import UserError
 from emi.intrinsic.table import title_of
 from emi.report.load import Run
-from emi.report.sample_file import Array, Sample, read_sample_file
+from emi.report.sample_file import Sample, read_sample_file
 from emi.report.style import (
     BLUE,
     BROWN,
@@ -31,6 +31,7 @@ from emi.report.style import (
     new_figure,
     save_figure,
 )
+from emi.report.tensors_file import Array
 
 IntArray = npt.NDArray[np.int64]
 

@@ -4,12 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from safetensors import SafetensorError
-from safetensors.numpy import load
 
-from emi.errors import UserError
-from emi.report.sample_file import HEADER_BYTES, LARGEST, MOST_DIMENSIONS, Array
-from emi.untrusted_file import read_file
+from emi.report.sample_file import MOST_DIMENSIONS
+from emi.report.tensors_file import LARGEST, Array, read_tensors
 
 PLAN = "plan.safetensors"  # in the directory of the run
 PLAN_BYTES = 64_000_000
@@ -48,19 +45,7 @@ class Plan:
 
 def read_plan_file(file: Path) -> Plan:
     """The plan in a file; UserError if it cannot be shown."""
-    try:
-        content = read_file(file, PLAN_BYTES)
-        if int.from_bytes(content[:8], "little") > HEADER_BYTES:
-            raise ValueError(f"its header has more than {HEADER_BYTES:,} bytes")
-        return _plan(load(content))
-    except UserError:
-        raise
-    except OSError as error:
-        raise UserError(
-            f"{file} cannot be read: {(error.strerror or str(error)).lower()}"
-        ) from None
-    except (SafetensorError, KeyError, TypeError, ValueError) as error:
-        raise UserError(f"{file} is damaged ({error}): run emi plan again") from None
+    return read_tensors(file, PLAN_BYTES, _plan, "run emi plan again")
 
 
 def _plan(tensors: dict[str, Array]) -> Plan:

@@ -1,25 +1,17 @@
 """The embedding sample of a run as its file holds it, checked: the file can come from anyone."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
-from safetensors import SafetensorError
-from safetensors.numpy import load
 
-from emi.errors import UserError
-from emi.untrusted_file import read_file
+from emi.report.tensors_file import LARGEST, Array, read_tensors
 
 SAMPLE_BYTES = 256_000_000
-HEADER_BYTES = 100_000
 MOST_ROWS = 100_000
 MOST_DIMENSIONS = 256  # of an embedding
 MOST_NUMBERS = 10_000  # of an observation
 MOST_PIXELS = 4_096  # per side of a frame
-LARGEST = 1e15  # so that squares do not overflow in float32
 
-Array = npt.NDArray[Any]
 Sample = dict[str, Array]  # named as in the file, one row per transition
 
 # The kinds of dtype and the number of axes of every tensor that is shown.
@@ -37,30 +29,21 @@ _FRAMES = {"frame": ("u", 4), "frame_next": ("u", 4)}
 
 def read_sample_file(file: Path) -> Sample:
     """The tensors of a sample that figures and the page show; UserError if they cannot."""
-    try:
-        content = read_file(file, SAMPLE_BYTES)
-        if int.from_bytes(content[:8], "little") > HEADER_BYTES:
-            raise ValueError(f"its header has more than {HEADER_BYTES:,} bytes")
-        tensors = load(content)
-        images = not tensors.keys().isdisjoint(_FRAMES)
-        wanted = _SHOWN | _FRAMES if images else _SHOWN
-        sample = {name: tensors[name] for name in wanted if name in tensors}
-        rows = sample["phi"].shape[:1] if "phi" in sample else ()
-        for name, (kinds, axes) in wanted.items():
-            _check(name, sample.get(name), kinds, axes, rows)
-        if images:
-            _check_frames(sample["frame"], sample["frame_next"])
-        if tensors.get("obs", sample["phi"][0]).ndim == 2:  # vectors, which one figure shows
-            _check("obs", tensors["obs"], "f", 2, rows, MOST_NUMBERS)
-            sample["obs"] = tensors["obs"]
-    except UserError:
-        raise
-    except OSError as error:
-        raise UserError(
-            f"{file} cannot be read: {(error.strerror or str(error)).lower()}"
-        ) from None
-    except (SafetensorError, KeyError, TypeError, ValueError) as error:
-        raise UserError(f"{file} is damaged ({error}): train the run again") from None
+    return read_tensors(file, SAMPLE_BYTES, _sample, "train the run again")
+
+
+def _sample(tensors: dict[str, Array]) -> Sample:
+    images = not tensors.keys().isdisjoint(_FRAMES)
+    wanted = _SHOWN | _FRAMES if images else _SHOWN
+    sample = {name: tensors[name] for name in wanted if name in tensors}
+    rows = sample["phi"].shape[:1] if "phi" in sample else ()
+    for name, (kinds, axes) in wanted.items():
+        _check(name, sample.get(name), kinds, axes, rows)
+    if images:
+        _check_frames(sample["frame"], sample["frame_next"])
+    if tensors.get("obs", sample["phi"][0]).ndim == 2:  # vectors, which one figure shows
+        _check("obs", tensors["obs"], "f", 2, rows, MOST_NUMBERS)
+        sample["obs"] = tensors["obs"]
     return sample
 
 

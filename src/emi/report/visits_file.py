@@ -4,13 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from safetensors import SafetensorError
-from safetensors.numpy import load
 
 from emi.cells import SIDE, Grid
-from emi.errors import UserError
-from emi.report.sample_file import HEADER_BYTES, LARGEST, Array
-from emi.untrusted_file import read_file
+from emi.report.tensors_file import LARGEST, Array, read_tensors
 
 VISITS_BYTES = 64_000_000
 MOST_SLOTS = 64
@@ -53,19 +49,7 @@ class VisitsRecord:
 
 def read_visits_file(file: Path) -> VisitsRecord:
     """The record in a file; UserError if it cannot be shown."""
-    try:
-        content = read_file(file, VISITS_BYTES)
-        if int.from_bytes(content[:8], "little") > HEADER_BYTES:
-            raise ValueError(f"its header has more than {HEADER_BYTES:,} bytes")
-        return _record(load(content))
-    except UserError:
-        raise
-    except OSError as error:
-        raise UserError(
-            f"{file} cannot be read: {(error.strerror or str(error)).lower()}"
-        ) from None
-    except (SafetensorError, KeyError, TypeError, ValueError) as error:
-        raise UserError(f"{file} is damaged ({error}): train the run again") from None
+    return read_tensors(file, VISITS_BYTES, _record, "train the run again")
 
 
 def _record(tensors: dict[str, Array]) -> VisitsRecord:

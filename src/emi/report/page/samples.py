@@ -10,7 +10,8 @@ from emi.report.embedding import choose_episode, path_rows, peaks, plane, read_s
 from emi.report.load import Run
 from emi.report.page.encoding import encoded_frames, packed, quantised
 from emi.report.page.limits import Limits
-from emi.report.sample_file import Array, Sample
+from emi.report.sample_file import Sample
+from emi.report.tensors_file import Array
 
 
 @dataclass(frozen=True)
